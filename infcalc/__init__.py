@@ -1,0 +1,3 @@
+"""infcalc: capacity planner and roofline analyzer for LLM inference."""
+
+__version__ = "0.1.0"

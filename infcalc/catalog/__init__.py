@@ -1,0 +1,1 @@
+"""Mappings (YAML, config.json, GGUF headers) to nouns, with lookup by name."""

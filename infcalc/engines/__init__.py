@@ -1,0 +1,1 @@
+"""Serving engines: their defaults and accounting rules by version, as data with sources."""

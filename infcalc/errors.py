@@ -1,0 +1,79 @@
+"""The whole exception tree: every error a user can cause carries what was given, where, and the mend.
+
+Each class states the process exit code of the contract, so the command line needs one ``except``.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class InfcalcError(Exception):
+    """Base of every error that input can cause.
+
+    ``message`` says what was given and what is wrong, ``place`` where (file, line, key, option), ``hint`` what to do.
+    """
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, message: str, *, place: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.place = place
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """Return the error as one text: place, message and hint."""
+        head = f"{self.place}: {self.message}" if self.place else self.message
+        return f"{head}\n  hint: {self.hint}" if self.hint else head
+
+
+class UsageError(InfcalcError):
+    """An option or argument that cannot be used (exit 2)."""
+
+
+class FileProblem(InfcalcError):
+    """A file that is missing, unreadable or not of the format it claims (exit 2)."""
+
+
+class CatalogError(InfcalcError):
+    """All faults of the catalog files of one load, never only the first (exit 2)."""
+
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        count = len(faults)
+        super().__init__(
+            f"{count} fault{'s' if count != 1 else ''} in the catalog:\n" + "\n".join(f"  {fault}" for fault in faults),
+            hint="each line names file, line and key; correct them and run again",
+        )
+        self.faults = faults
+
+
+class DoesNotFit(InfcalcError):
+    """The deployment does not fit in memory (exit 3)."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class ObjectiveNotMet(InfcalcError):
+    """A stated objective or ``--require`` gate is not met (exit 4)."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class UnknownName(InfcalcError):
+    """A model, GPU or engine the catalog does not know (exit 5); ``nearest`` lists close names."""
+
+    exit_code: ClassVar[int] = 5
+
+    def __init__(self, kind: str, name: str, nearest: tuple[str, ...] = (), *, hint: str | None = None) -> None:
+        near = f"did you mean {', '.join(nearest)}?" if nearest else None
+        super().__init__(f"unknown {kind} {name!r}", hint="; ".join(part for part in (near, hint) if part) or None)
+        self.kind = kind
+        self.name = name
+        self.nearest = nearest
+
+
+class UnsupportedArchitecture(InfcalcError):
+    """A model description that is not understood (exit 6); never answered with plain attention."""
+
+    exit_code: ClassVar[int] = 6

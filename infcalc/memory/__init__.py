@@ -1,0 +1,1 @@
+"""Tensors and cache layouts to bytes, per GPU."""

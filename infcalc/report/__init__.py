@@ -1,0 +1,1 @@
+"""Results to tables, and tables to terminal, JSON, CSV, Markdown and plots."""

@@ -1,0 +1,30 @@
+"""A number that can explain itself: its formula, the substituted values, and where each input came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """One input of a figure: its name in the formula, its value, and where the value came from.
+
+    ``origin`` names the place: ``flag --tp``, ``reference scenario``, ``models.yaml (shipped)``, ``config.json
+    num_key_value_heads``, ``infcalc.yaml:12``; ``source`` is the publication behind it, where there is one.
+    """
+
+    name: str
+    value: object
+    origin: str
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """How one figure came about. ``quantity`` is its key in the JSON result."""
+
+    quantity: str
+    formula: str
+    substituted: str
+    inputs: tuple[Input, ...] = ()
+    source: str = ""

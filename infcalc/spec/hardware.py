@@ -1,0 +1,61 @@
+"""An accelerator: memory, bandwidth, peak rates by precision, links and prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """The scale-up link of a GPU: bytes/s per direction and how many GPUs it joins."""
+
+    name: str
+    bytes_per_s: float
+    max_domain: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """An hourly price of one accelerator (or a range), with its provider, date and source."""
+
+    provider: str
+    usd_per_hour: float
+    usd_per_hour_high: float | None = None
+    date: str = ""
+    source: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One accelerator. Peak rates are dense (no structured sparsity), with FP32 accumulation for 16-bit types."""
+
+    name: str
+    title: str
+    vendor: str
+    architecture: str
+    memory_bytes: int
+    """Marketed memory."""
+    cuda_total_bytes: int
+    """What CUDA reports as total: the base of the engines' memory fractions."""
+    cuda_total_estimated: bool = False
+    """True when the total was not read anywhere and comes from the ratio of its family."""
+    bandwidth_bytes_per_s: float
+    peak_flop_per_s: tuple[tuple[str, float], ...]
+    """Pairs of precision (``fp32``, ``tf32``, ``bf16``, ``fp8``, ``int8``, ``fp4``, ``int4``) and dense peak."""
+    compute_capability: str | None = None
+    scale_up: Link | None = None
+    pcie_bytes_per_s: float | None = None
+    tdp_watt: float | None = None
+    num_sms: int | None = None
+    cache_bytes: int | None = None
+    unified_memory: bool = False
+    prices: tuple[Price, ...] = ()
+    aliases: tuple[str, ...] = ()
+    source: str = ""
+    date: str = ""
+    doubts: tuple[str, ...] = ()
+
+    def peak(self, precision: str) -> float | None:
+        """Return the dense peak of ``precision`` in FLOP/s, or None where the GPU has no such unit."""
+        return dict(self.peak_flop_per_s).get(precision)

@@ -1,0 +1,1 @@
+"""Speculative decoding: expected acceptance and what it is worth."""

@@ -1,0 +1,125 @@
+"""Base units, and the only place that reads or writes a quantity with its unit.
+
+Inside infcalc every number is in a base unit (bytes, bits, seconds, tokens, FLOP, FLOP/s, bytes/s, USD/h).
+GiB is 2**30 bytes and GB is 10**9 bytes; both are accepted, neither is ever meant by the other.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+KIB = 2**10
+MIB = 2**20
+GIB = 2**30
+GB = 10**9
+HOURS_PER_MONTH = 730
+"""Hours of a month as clouds bill it: 365 * 24 / 12."""
+
+_DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+_UNITS: dict[str, dict[str, float]] = {
+    "bytes": {f"{prefix}B": factor for prefix, factor in (_DECIMAL | _BINARY).items()},
+    "bytes_per_s": {f"{prefix}B/s": factor for prefix, factor in (_DECIMAL | _BINARY).items()},
+    "flop_per_s": {
+        f"{prefix}{name}": factor for prefix, factor in _DECIMAL.items() for name in ("FLOPS", "FLOP/s", "OPS", "OP/s")
+    },
+    "watt": {"W": 1, "kW": 1e3},
+    "seconds": {"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60, "h": 3600},
+    "usd_per_hour": {"USD/h": 1},
+}
+_QUANTITY = re.compile(r"^\s*([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9].*?)\s*$")
+_TOKENS = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmM]?)\s*$")
+
+
+def parse_quantity(text: object, dimension: str) -> float:
+    """Return the value of ``text`` (such as ``"80 GiB"``) in the base unit of ``dimension``.
+
+    ``dimension`` is one of ``bytes``, ``bytes_per_s``, ``flop_per_s``, ``watt``, ``seconds``, ``usd_per_hour``.
+
+    Raises:
+        ValueError: the text is not a finite non-negative number followed by a unit of that dimension.
+
+    >>> parse_quantity("80 GiB", "bytes")
+    85899345920.0
+    >>> parse_quantity("312 TFLOPS", "flop_per_s")
+    312000000000000.0
+    """
+    units = _UNITS[dimension]
+    known = f"a number with one of the units {', '.join(units)}"
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r} has no unit: write {known}")
+    match = _QUANTITY.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not {known}")
+    number, unit = match.groups()
+    if unit not in units:
+        raise ValueError(f"unit {unit!r} is not {known}")
+    value = float(number.replace("_", "").replace(",", "")) * units[unit]
+    if not math.isfinite(value):
+        raise ValueError(f"{text!r} is not finite")
+    return value
+
+
+def parse_tokens(text: str) -> int:
+    """Return a token count; the suffix ``k`` is 1024 and ``M`` 1024**2, as context lengths are written.
+
+    Raises:
+        ValueError: not a positive whole number of tokens.
+
+    >>> parse_tokens("128k")
+    131072
+    """
+    match = _TOKENS.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a token count such as 4096, 4k or 1M")
+    number, suffix = match.groups()
+    value = float(number) * {"": 1, "k": KIB, "m": MIB}[suffix.lower()]
+    if value < 1 or value != int(value):
+        raise ValueError(f"{text!r} is not a whole positive number of tokens")
+    return int(value)
+
+
+def format_bytes(num_bytes: float) -> str:
+    """Return bytes as people read memory: binary units, labelled.
+
+    >>> format_bytes(1_342_177_280), format_bytes(40_960), format_bytes(0)
+    ('1.25 GiB', '40 KiB', '0 B')
+    """
+    for unit, size in (("TiB", 2**40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if abs(num_bytes) >= size:
+            return f"{_short(num_bytes / size)} {unit}"
+    return f"{_short(num_bytes)} B"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration in the unit that reads best.
+
+    >>> format_seconds(0.0692), format_seconds(1.87), format_seconds(2.5e-5)
+    ('69.2 ms', '1.87 s', '25 us')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if abs(seconds) >= size:
+            return f"{_short(seconds / size)} {unit}"
+    return f"{_short(seconds * 1e6)} us"
+
+
+def format_si(value: float, unit: str) -> str:
+    """Return a rate or count with a decimal prefix.
+
+    >>> format_si(312e12, "FLOP/s"), format_si(2.039e12, "B/s")
+    ('312 TFLOP/s', '2.04 TB/s')
+    """
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{_short(value / size)} {prefix}{unit}"
+    return f"{_short(value)} {unit}"
+
+
+def _short(value: float) -> str:
+    """Return three significant digits, all digits of a whole number, no trailing zeros."""
+    if value == int(value) and abs(value) < 1e6:
+        return f"{int(value):,}"
+    text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return text
