@@ -49,10 +49,16 @@ KV_FORMATS: dict[str, KvFormat] = {
             source="group of 64 with an fp16 scale and an fp16 zero point",
         ),
         KvFormat(name="nvfp4", element_bits=4, group_elements=16, scale_bits=8, source="fp8 scale per 16 elements"),
-        KvFormat(name="fp8_ds_mla", element_bits=8, latent_record_bytes=656, source="512 fp8 + 4 fp32 scales + 64 bf16"),
+        KvFormat(
+            name="fp8_ds_mla", element_bits=8, latent_record_bytes=656, source="512 fp8 + 4 fp32 scales + 64 bf16"
+        ),
         KvFormat(name="nvfp4_ds_mla", element_bits=4, latent_record_bytes=352, source="vLLM"),
-        KvFormat(name="q8_0", element_bits=8, group_elements=32, scale_bits=_FP16_SCALE, source="GGUF: 34 bytes per 32"),
-        KvFormat(name="q4_0", element_bits=4, group_elements=32, scale_bits=_FP16_SCALE, source="GGUF: 18 bytes per 32"),
+        KvFormat(
+            name="q8_0", element_bits=8, group_elements=32, scale_bits=_FP16_SCALE, source="GGUF: 34 bytes per 32"
+        ),
+        KvFormat(
+            name="q4_0", element_bits=4, group_elements=32, scale_bits=_FP16_SCALE, source="GGUF: 18 bytes per 32"
+        ),
     )
 }
 """Every KV-cache format by its name on the command line."""

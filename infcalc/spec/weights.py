@@ -26,14 +26,16 @@ class TensorRole(StrEnum):
     OTHER = "other"
 
 
-LINEAR_ROLES = frozenset({
-    TensorRole.ATTENTION,
-    TensorRole.RECURRENT,
-    TensorRole.INDEXER,
-    TensorRole.FEED_FORWARD,
-    TensorRole.EXPERT,
-    TensorRole.SHARED_EXPERT,
-})
+LINEAR_ROLES = frozenset(
+    {
+        TensorRole.ATTENTION,
+        TensorRole.RECURRENT,
+        TensorRole.INDEXER,
+        TensorRole.FEED_FORWARD,
+        TensorRole.EXPERT,
+        TensorRole.SHARED_EXPERT,
+    }
+)
 """Roles that a checkpoint's quantization covers unless it says otherwise; all others keep the checkpoint's own width."""
 
 
