@@ -29,6 +29,17 @@ _UNITS: dict[str, dict[str, float]] = {
     "seconds": {"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60, "h": 3600},
     "usd_per_hour": {"USD/h": 1},
 }
+_EXAMPLES = {
+    "bytes": "80 GiB",
+    "bytes_per_s": "2039 GB/s",
+    "flop_per_s": "312 TFLOPS",
+    "watt": "400 W",
+    "seconds": "500 ms",
+    "usd_per_hour": "1.89 USD/h",
+}
+_MAX_QUANTITY_TEXT = 60
+_THREE_DIGITS = 100
+_SEVEN_DIGITS = 10**6
 _QUANTITY = re.compile(r"^\s*([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9].*?)\s*$")
 _TOKENS = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmM]?)\s*$")
 
@@ -45,17 +56,18 @@ def parse_quantity(text: object, dimension: str) -> float:
     85899345920.0
     >>> parse_quantity("312 TFLOPS", "flop_per_s")
     312000000000000.0
+
     """
     units = _UNITS[dimension]
-    known = f"a number with one of the units {', '.join(units)}"
+    example = f"such as {_EXAMPLES[dimension]}"
     if not isinstance(text, str):
-        raise ValueError(f"{text!r} has no unit: write {known}")
-    match = _QUANTITY.match(text)
+        raise ValueError(f"{text!r} has no unit; write a number with one, {example}")  # noqa: TRY004  bad value, not type
+    match = _QUANTITY.match(text) if len(text) <= _MAX_QUANTITY_TEXT else None
     if match is None:
-        raise ValueError(f"{text!r} is not {known}")
+        raise ValueError(f"{text[:_MAX_QUANTITY_TEXT]!r} is not a number with a unit, {example}")
     number, unit = match.groups()
     if unit not in units:
-        raise ValueError(f"unit {unit!r} is not {known}")
+        raise ValueError(f"unknown unit {unit!r}, {example} (units: {', '.join(units)})")
     value = float(number.replace("_", "").replace(",", "")) * units[unit]
     if not math.isfinite(value):
         raise ValueError(f"{text!r} is not finite")
@@ -70,6 +82,7 @@ def parse_tokens(text: str) -> int:
 
     >>> parse_tokens("128k")
     131072
+
     """
     match = _TOKENS.match(text)
     if match is None:
@@ -119,7 +132,6 @@ def format_si(value: float, unit: str) -> str:
 
 def _short(value: float) -> str:
     """Return three significant digits, all digits of a whole number, no trailing zeros."""
-    if value == int(value) and abs(value) < 1e6:
+    if value == int(value) and abs(value) < _SEVEN_DIGITS:
         return f"{int(value):,}"
-    text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    return text
+    return f"{value:,.0f}" if abs(value) >= _THREE_DIGITS else f"{value:.3g}"

@@ -1,1 +1,4 @@
-"""Nouns a user can describe: models, hardware, precision, parallelism, deployment. All frozen, no arithmetic beyond properties."""
+"""Nouns a user can describe: models, hardware, precision, parallelism, deployment.
+
+All frozen, no arithmetic beyond properties.
+"""

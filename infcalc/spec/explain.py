@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from infcalc.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Input:
     """One input of a figure: its name in the formula, its value, and where the value came from.
 
@@ -19,7 +19,7 @@ class Input:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Explanation:
     """How one figure came about. ``quantity`` is its key in the JSON result."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from infcalc.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Link:
     """The scale-up link of a GPU: bytes/s per direction and how many GPUs it joins."""
 
@@ -14,7 +14,7 @@ class Link:
     max_domain: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Price:
     """An hourly price of one accelerator (or a range), with its provider, date and source."""
 
@@ -26,7 +26,7 @@ class Price:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Gpu:
     """One accelerator. Peak rates are dense (no structured sparsity), with FP32 accumulation for 16-bit types."""
 
@@ -40,6 +40,8 @@ class Gpu:
     """What CUDA reports as total: the base of the engines' memory fractions."""
     cuda_total_estimated: bool = False
     """True when the total was not read anywhere and comes from the ratio of its family."""
+    driver_total_bytes: int | None = None
+    """What the driver's own tool (``nvidia-smi``) prints as total, where it is known."""
     bandwidth_bytes_per_s: float
     peak_flop_per_s: tuple[tuple[str, float], ...]
     """Pairs of precision (``fp32``, ``tf32``, ``bf16``, ``fp8``, ``int8``, ``fp4``, ``int4``) and dense peak."""
@@ -55,6 +57,9 @@ class Gpu:
     source: str = ""
     date: str = ""
     doubts: tuple[str, ...] = ()
+    """What is not certain about the figures that answers rest on; printed whenever the GPU is used."""
+    recalled: tuple[str, ...] = ()
+    """Keys of secondary figures that were not read again in a source; not printed."""
 
     def peak(self, precision: str) -> float | None:
         """Return the dense peak of ``precision`` in FLOP/s, or None where the GPU has no such unit."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from infcalc.frozen import frozen
 from infcalc.spec.weights import TensorRole
 
 
@@ -25,9 +25,12 @@ class Shard(StrEnum):
     """Whole experts are divided under expert parallelism, else each expert's inner width is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Matrix:
-    """One weight tensor that no formula derives: its name, shape (rows x columns; vectors have columns 1), role and split."""
+    """One weight tensor that no formula derives: its name, shape, role and split.
+
+    The shape is rows x columns; vectors have columns 1.
+    """
 
     name: str
     rows: int
@@ -58,7 +61,7 @@ class QkNorm(StrEnum):
     """One weight vector over all heads of Q and one over all heads of K."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GroupedAttention:
     """Attention with ``num_heads`` query heads sharing ``num_kv_heads`` key/value heads (MHA, GQA and MQA)."""
 
@@ -74,6 +77,8 @@ class GroupedAttention:
     qk_norm: QkNorm = QkNorm.NONE
     output_gate: bool = False
     """The query projection also yields a gate of the same width."""
+    query_rank: int | None = None
+    """The query projection goes through this low rank, with a norm there (multi-matrix factorisation attention)."""
     value_from_key: bool = False
     """There is no value projection: V is the key projection's output (the cache still holds both)."""
     shares_kv: bool = False
@@ -83,7 +88,7 @@ class GroupedAttention:
     extras: tuple[Matrix, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Indexer:
     """The lightning indexer of sparse attention: its own small key cache, and how many tokens it selects."""
 
@@ -94,11 +99,13 @@ class Indexer:
     """Uses the selection of an earlier layer: no weights and no key cache of its own."""
     pool_tokens: int = 1
     """One key entry per this many tokens."""
+    key_bits: int = 8
+    """Width of a key element; 8 means fp8 with one fp32 scale per entry, as vLLM and SGLang store it."""
     matrices: tuple[Matrix, ...] = ()
     """Weights of the indexer (query, key, weight projections and its norm)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LatentAttention:
     """Multi-head latent attention (MLA): one latent of ``kv_lora_rank + qk_rope_head_dim`` per token is cached."""
 
@@ -112,9 +119,9 @@ class LatentAttention:
     extras: tuple[Matrix, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CompressedAttention:
-    """Attention over compressed entries (DeepSeek V4): a window of raw entries plus one entry per ``compression`` tokens.
+    """Attention over compressed entries (DeepSeek V4): a raw window plus one entry per ``compression`` tokens.
 
     Each entry has ``entry_dim`` elements and serves as both key and value of every head. ``compression`` 0 means the
     layer keeps only its window.
@@ -139,7 +146,7 @@ class RecurrentKind(StrEnum):
     LIGHTNING = "lightning"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RecurrentMixer:
     """A mixer with constant state per request: ``state_elements`` plus the tail of a short convolution."""
 
@@ -154,7 +161,7 @@ class RecurrentMixer:
 Mixer: TypeAlias = GroupedAttention | LatentAttention | CompressedAttention | RecurrentMixer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DenseFeedForward:
     """A feed-forward block of inner width ``width``; gated means gate, up and down (three matrices), else two."""
 
@@ -164,7 +171,7 @@ class DenseFeedForward:
     extras: tuple[Matrix, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MoeFeedForward:
     """Routed experts: each token uses ``experts_per_token`` of ``num_experts``, plus always the shared experts."""
 
@@ -186,7 +193,7 @@ class MoeFeedForward:
 FeedForward: TypeAlias = DenseFeedForward | MoeFeedForward
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Layer:
     """One decoder layer: a mixer, a feed-forward block (either may be absent), its norms and any further weights."""
 
@@ -198,7 +205,7 @@ class Layer:
     extras: tuple[Matrix, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LayerRun:
     """``num_layers`` consecutive layers that are alike."""
 

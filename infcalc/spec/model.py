@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from infcalc.frozen import frozen
 from infcalc.spec.layers import Layer, LayerRun, Matrix
 from infcalc.spec.weights import WeightQuantization
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MultiTokenPrediction:
     """MTP layers that predict further tokens: used only when speculation is on."""
 
@@ -20,7 +19,7 @@ class MultiTokenPrediction:
     """Copies of embedding and head stored with the MTP layers in the checkpoint; engines share them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Model:
     """A decoder-only language model.
 

@@ -1,0 +1,40 @@
+# VENV is where the tools live; .ci/run points it at a fresh folder each time.
+VENV ?= .venv
+PY := $(VENV)/bin/python
+
+.PHONY: help test check wheel bench docs clean
+
+help:
+	@echo "make test   run all tests (installs what they need into $(VENV))"
+	@echo "make check  ruff, mypy --strict, import contracts"
+	@echo "make wheel  build the wheel and test it where the checkout cannot be imported"
+	@echo "make bench  measure start-up and the core"
+	@echo "make docs   write the output blocks of README and docs anew"
+
+$(VENV)/.ready: pyproject.toml hatch_build.py
+	python3 -m venv $(VENV)
+	$(PY) -m pip install --quiet --upgrade pip
+	$(PY) -m pip install --quiet --editable '.[plot,gguf]' --group dev
+	touch $@
+
+test: $(VENV)/.ready
+	$(PY) -m pytest
+
+check: $(VENV)/.ready
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+
+wheel: $(VENV)/.ready
+	$(PY) scripts/check_wheel.py
+
+bench: $(VENV)/.ready
+	$(PY) benchmarks/startup.py
+	$(PY) benchmarks/core.py
+
+docs: $(VENV)/.ready
+	$(PY) scripts/render_docs.py
+
+clean:
+	rm -rf $(VENV) dist build

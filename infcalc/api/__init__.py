@@ -1,0 +1,1 @@
+"""One function per question; what the command line calls is what a library user calls."""

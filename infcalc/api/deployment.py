@@ -1,0 +1,267 @@
+"""From what a user asked to a full deployment: every value resolved, each with its origin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from infcalc.api.answer import distinct
+from infcalc.engines.rules import EngineRules, engine_rules
+from infcalc.errors import UsageError
+from infcalc.frozen import frozen
+from infcalc.lowering.tensors import check_divisible
+from infcalc.spec.explain import Input
+from infcalc.spec.kv import KV_ALIASES, KV_FORMATS, KvFormat
+from infcalc.spec.parallelism import Parallelism
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from infcalc.catalog.lookup import Catalog
+    from infcalc.spec.hardware import Gpu
+    from infcalc.spec.model import Model
+    from infcalc.spec.weights import WeightQuantization
+
+REFERENCE_MODEL = "llama3-70b"
+REFERENCE_GPU = "a100-sxm4-80gb"
+REFERENCE_GPUS = 4
+REFERENCE_ENGINE = "vllm"
+_REFERENCE = "reference scenario"
+_GIVEN = "given"
+_MAX_COUNT = 1_000_000
+MAX_TOKENS = 2**40
+
+
+@frozen
+class Ask:
+    """What a user may say of a deployment; None and empty mean: take the default and say so.
+
+    ``models`` and ``gpus`` (names or paths) may hold several, for answers side by side. ``num_gpus`` is the GPUs of one
+    replica: TP x PP x DP. ``weights`` and ``kv_dtypes`` are precisions as on the command line. ``catalogs`` are overlay
+    files.
+    """
+
+    models: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    num_gpus: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    ep: int | None = None
+    dcp: int | None = None
+    weights: str | None = None
+    kv_dtypes: tuple[str, ...] = ()
+    engine: str | None = None
+    engine_version: str | None = None
+    memory_fraction: float | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    block_size: int | None = None
+    enforce_eager: bool = False
+    catalogs: tuple[str, ...] = ()
+
+
+@frozen
+class Deployment:
+    """One model on one kind of GPU, with every choice made."""
+
+    model: Model
+    gpu: Gpu
+    parallelism: Parallelism
+    quantization: WeightQuantization | None
+    weights: str
+    """Name of the weight precision: the format of the linear layers."""
+    rules: EngineRules
+    fraction: float | None
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_tokens: int
+    inputs: tuple[Input, ...]
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+    model_origins: Mapping[str, str]
+    """Place of each key of the model's entry."""
+    gpu_origins: Mapping[str, str]
+
+
+def load(ask: Ask) -> Catalog:
+    """Return the catalog with the overlays of ``ask``."""
+    from infcalc import files  # noqa: PLC0415 - opening files is only needed here
+
+    return files.load_catalog(ask.catalogs)
+
+
+def resolve(ask: Ask, catalog: Catalog) -> tuple[Deployment, ...]:
+    """Return one deployment per asked model and GPU.
+
+    Raises:
+        UsageError: a number out of range, or counts that contradict each other or the model.
+        UnknownName: a model, GPU or engine the catalog does not know.
+
+    """
+    _check_numbers(ask)
+    models = ask.models or (REFERENCE_MODEL,)
+    gpus = ask.gpus or (REFERENCE_GPU,)
+    return tuple(_resolve_one(ask, catalog, model, gpu) for model in models for gpu in gpus)
+
+
+def kv_format(deployment: Deployment, word: str | None) -> tuple[KvFormat, str, tuple[str, ...]]:
+    """Return the KV format of ``word`` (None or ``auto``: the checkpoint's own), its origin and any warnings.
+
+    Raises:
+        UsageError: no such format.
+
+    """
+    if word is None or word == "auto":
+        own = deployment.model.kv_dtype
+        if own == "fp8" and deployment.gpu.peak("fp8") is None:
+            note = f"{deployment.model.name} asks for an fp8 KV cache, {deployment.gpu.name} has no fp8: bf16 taken"
+            return KV_FORMATS["bf16"], "GPU without fp8", (note,)
+        if own is not None:
+            return KV_FORMATS[own], "the checkpoint's KV scheme", ()
+        name = deployment.model.dtype if deployment.model.dtype in {"bf16", "fp16"} else "bf16"
+        return KV_FORMATS[name], "model dtype (the checkpoint states no KV scheme)", ()
+    name = word.strip().lower()
+    name = KV_ALIASES.get(name, name)
+    if name not in KV_FORMATS:
+        raise UsageError(
+            f"{word!r} is not a KV-cache precision", place="--kv-dtype", hint=f"one of auto, {', '.join(KV_FORMATS)}"
+        )
+    return KV_FORMATS[name], _GIVEN, ()
+
+
+def _check_numbers(ask: Ask) -> None:
+    counts = {
+        "--gpus": ask.num_gpus,
+        "--tp": ask.tp,
+        "--pp": ask.pp,
+        "--dp": ask.dp,
+        "--ep": ask.ep,
+        "--dcp": ask.dcp,
+        "--max-model-len": ask.max_model_len,
+        "--max-num-seqs": ask.max_num_seqs,
+        "--max-num-batched-tokens": ask.max_num_batched_tokens,
+        "--block-size": ask.block_size,
+    }
+    for option, value in counts.items():
+        limit = MAX_TOKENS if option == "--max-model-len" else _MAX_COUNT
+        if value is not None and not 1 <= value <= limit:
+            raise UsageError(f"{value} is out of range", place=option, hint=f"a whole number from 1 to {limit:,}")
+    fraction = ask.memory_fraction
+    if fraction is not None and not 0 < fraction <= 1:
+        raise UsageError(f"{fraction} is out of range", place="--memory-fraction", hint="above 0 and at most 1")
+
+
+def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> Deployment:
+    from infcalc import files  # noqa: PLC0415 - opening files is only needed here
+
+    model_entry = files.load_model(catalog, model_name)
+    gpu_entry = catalog.gpu(gpu_name)
+    model, gpu = model_entry.model, gpu_entry.gpu
+    notes = list(model_entry.assumptions)
+    talk = [*model_entry.warnings, *gpu_entry.warnings]
+    parallelism, parallel_origin = _parallelism(ask, model, notes)
+    if model.dtype == "fp32" and ask.weights is None:
+        model = replace(model, dtype="bf16")
+        notes.append(f"{model.name} is stored in fp32; engines load it in 16 bit, as assumed here")
+    quantization, weights, weights_origin = _weights(ask, model)
+    rules = engine_rules(ask.engine or REFERENCE_ENGINE, ask.engine_version, gpu, tp=parallelism.tp)
+    fraction = rules.fraction if ask.memory_fraction is None else ask.memory_fraction
+    if rules.fraction is None:
+        fraction = None
+    scheduler = rules.scheduler
+    max_num_seqs = ask.max_num_seqs or scheduler.max_num_seqs
+    batched = ask.max_num_batched_tokens or scheduler.max_num_batched_tokens
+
+    def origin(given: object, otherwise: str) -> str:
+        return _GIVEN if given is not None and given != () else otherwise
+
+    default = f"{rules.engine} {rules.version} default"
+    inputs = (
+        Input(name="model", value=model.name, origin=origin(ask.models, _REFERENCE), source=model.source),
+        Input(name="gpu", value=gpu.name, origin=origin(ask.gpus, _REFERENCE), source=gpu.source),
+        Input(name="gpus", value=parallelism.num_gpus, origin=origin(ask.num_gpus, parallel_origin)),
+        Input(name="tp", value=parallelism.tp, origin=origin(ask.tp, parallel_origin)),
+        Input(name="pp", value=parallelism.pp, origin=origin(ask.pp, "default")),
+        Input(name="dp", value=parallelism.dp, origin=origin(ask.dp, "default")),
+        Input(name="ep", value=parallelism.ep, origin=origin(ask.ep, "default")),
+        Input(name="dcp", value=parallelism.dcp, origin=origin(ask.dcp, "default")),
+        Input(name="weights", value=weights, origin=weights_origin),
+        Input(name="engine", value=rules.engine, origin=origin(ask.engine, _REFERENCE)),
+        Input(name="engine_version", value=rules.version, origin=origin(ask.engine_version, "newest known")),
+        Input(
+            name="memory_fraction",
+            value=fraction,
+            origin=origin(ask.memory_fraction, default),
+            source=f"{rules.fraction_source}; {rules.fraction_base.value}",
+        ),
+        Input(name="max_num_seqs", value=max_num_seqs, origin=origin(ask.max_num_seqs, default)),
+        Input(name="max_num_batched_tokens", value=batched, origin=origin(ask.max_num_batched_tokens, default)),
+        Input(name="block_tokens", value=ask.block_size or rules.block_tokens, origin=origin(ask.block_size, default)),
+    )
+    return Deployment(
+        model=model,
+        gpu=gpu,
+        parallelism=parallelism,
+        quantization=quantization,
+        weights=weights,
+        rules=replace(rules, cuda_graph_bytes=0, cuda_graph_source="--enforce-eager") if ask.enforce_eager else rules,
+        fraction=fraction,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=batched,
+        block_tokens=ask.block_size or rules.block_tokens,
+        inputs=inputs,
+        assumptions=distinct(notes),
+        warnings=distinct(talk),
+        model_origins=model_entry.origins,
+        gpu_origins=gpu_entry.origins,
+    )
+
+
+def _parallelism(ask: Ask, model: Model, notes: list[str]) -> tuple[Parallelism, str]:
+    """Return the ranks: TP is what ``--gpus`` leaves after PP and DP, unless it is stated itself."""
+    pp, dp, dcp = ask.pp or 1, ask.dp or 1, ask.dcp or 1
+    origin = "from --gpus" if ask.num_gpus else "from --tp, --pp and --dp"
+    if ask.num_gpus is not None:
+        tp, rest = divmod(ask.num_gpus, pp * dp) if ask.tp is None else (ask.tp, ask.num_gpus - ask.tp * pp * dp)
+        if rest or tp < 1:
+            raise UsageError(
+                f"{ask.num_gpus} GPUs are not TP {ask.tp or '?'} x PP {pp} x DP {dp}",
+                place="--gpus",
+                hint="--gpus is the GPUs of one replica: TP x PP x DP; leave --tp out to have it computed",
+            )
+    elif ask.tp is not None or ask.pp is not None or ask.dp is not None:
+        tp = ask.tp or 1
+    else:
+        tp, origin = _largest_tp(model, REFERENCE_GPUS), _REFERENCE
+        if tp != REFERENCE_GPUS:
+            notes.append(f"{model.name} cannot be split over {REFERENCE_GPUS} ranks: TP {tp} taken")
+    parallelism = Parallelism(tp=tp, pp=pp, dp=dp, ep=ask.ep or 1, dcp=dcp)
+    check_divisible(model, parallelism)
+    return parallelism, origin
+
+
+def _largest_tp(model: Model, limit: int) -> int:
+    """Return the largest power of two up to ``limit`` that divides the model."""
+    tp = limit
+    while tp > 1:
+        try:
+            check_divisible(model, Parallelism(tp=tp))
+        except UsageError:
+            tp //= 2
+        else:
+            break
+    return tp
+
+
+def _weights(ask: Ask, model: Model) -> tuple[WeightQuantization | None, str, str]:
+    """Return the quantization to apply, its name and origin; ``auto`` is the checkpoint's own."""
+    if ask.weights is None or ask.weights == "auto":
+        own = model.quantization
+        name = own.format if own is not None else model.dtype
+        return own, name, "the checkpoint's own" if ask.weights is None else "given (auto)"
+    from infcalc.catalog.quantization import runtime_quantization  # noqa: PLC0415 - only when a precision is asked
+
+    quantization = runtime_quantization(ask.weights, model)
+    return quantization, ask.weights, _GIVEN

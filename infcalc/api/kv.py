@@ -1,0 +1,253 @@
+"""How big is the KV cache, and how many sequences of it fit?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.api.answer import Answer, distinct
+from infcalc.api.deployment import MAX_TOKENS, Ask, Deployment, kv_format, load, resolve
+from infcalc.errors import UsageError
+from infcalc.frozen import frozen
+from infcalc.memory.budget import Budget, budgets, room
+from infcalc.memory.kv import (
+    KvComponent,
+    constant_bytes,
+    grouped_bytes_per_token,
+    kv_components,
+    mha_bytes_per_token,
+    sequence_bytes,
+    slope_bytes_per_token,
+)
+from infcalc.spec.explain import Explanation, Input
+from infcalc.units import KIB, format_bytes
+
+if TYPE_CHECKING:
+    from infcalc.spec.kv import KvFormat
+
+DEFAULT_CONTEXTS = (4 * KIB, 32 * KIB, 128 * KIB)
+
+
+@frozen
+class KvPart:
+    """One part of the cache of one sequence, whole model: see :class:`infcalc.memory.kv.KvComponent`."""
+
+    kind: str
+    layers: int
+    bytes_per_token: int | float
+    window_tokens: int | None
+    max_bytes: int | None
+
+
+@frozen
+class KvRow:
+    """The cache of one sequence of ``context_tokens``, and how many such sequences fit by memory alone."""
+
+    context_tokens: int
+    kv_bytes: int
+    """Whole model, unsharded."""
+    kv_bytes_per_gpu: int
+    """On the GPU that holds most of it."""
+    kv_bytes_cluster: int
+    """Over all GPUs of the replica, replicated heads and latents included."""
+    sequences: int
+    sequences_low: int
+    sequences_high: int
+
+
+@frozen
+class KvResult:
+    """KV cache of one model at one precision. ``kv_bytes_per_token`` is the slope beyond every window."""
+
+    model: str
+    gpu: str
+    num_gpus: int
+    kv_dtype: str
+    kv_dtype_note: str
+    kv_bytes_per_token: int | float
+    kv_bytes_per_token_per_gpu: int | float
+    kv_bytes_per_request: int
+    kv_components: tuple[KvPart, ...]
+    mha_kv_bytes_per_token: int
+    gqa_saving_factor: float | None
+    kv_pool_bytes: int
+    """KV pool of the governing GPU."""
+    max_num_seqs: int
+    """The engine's own cap on running sequences; never folded into ``sequences``."""
+    rows: tuple[KvRow, ...]
+
+
+def kv(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool = False) -> Answer[KvResult]:
+    """Return the KV cache of the asked deployments at the asked context lengths (tokens; 4k, 32k, 128k by default).
+
+    Raises:
+        InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve`.
+
+    """
+    ask = ask or Ask()
+    contexts = check_contexts(contexts) or DEFAULT_CONTEXTS
+    results: list[KvResult] = []
+    notes: list[str] = []
+    talk: list[str] = []
+    inputs: tuple[Input, ...] = ()
+    pairs: list[tuple[Deployment, KvResult]] = []
+    for deployment in resolve(ask, load(ask)):
+        stages = deployment_budgets(deployment)
+        notes += [*deployment.assumptions, budget_note(deployment, stages)]
+        talk += [*deployment.warnings, *context_warnings(deployment, contexts), *room_warnings(deployment, stages)]
+        for word in ask.kv_dtypes or (None,):
+            form, origin, said = kv_format(deployment, word)
+            talk += said
+            result = _result(deployment, form, stages, contexts)
+            results.append(result)
+            pairs.append((deployment, result))
+            inputs = inputs or (
+                *deployment.inputs,
+                Input(name="kv_dtype", value=form.name, origin=origin, source=form.note),
+                Input(name="contexts", value=contexts, origin="given" if contexts != DEFAULT_CONTEXTS else "default"),
+            )
+    explanations: tuple[Explanation, ...] = ()
+    if explain:
+        from infcalc.api.explain_kv import explain_kv  # noqa: PLC0415 - only when asked
+
+        explanations = tuple(text for deployment, result in pairs for text in explain_kv(deployment, result))
+    return Answer(
+        command="kv",
+        results=tuple(results),
+        inputs=inputs,
+        assumptions=distinct(notes),
+        warnings=distinct(talk),
+        explanations=explanations,
+    )
+
+
+def check_contexts(contexts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the contexts, each once.
+
+    Raises:
+        UsageError: one is not a positive number of tokens.
+
+    """
+    for context in contexts:
+        if not 1 <= context <= MAX_TOKENS:
+            raise UsageError(
+                f"{context} tokens", place="--context", hint="a whole number of tokens, such as 4096 or 4k"
+            )
+    return tuple(dict.fromkeys(contexts))
+
+
+def deployment_budgets(deployment: Deployment) -> tuple[Budget, ...]:
+    """Return the memory budget of each pipeline stage of a deployment."""
+    return budgets(
+        deployment.model,
+        deployment.gpu,
+        deployment.parallelism,
+        deployment.rules,
+        fraction=deployment.fraction,
+        quantization=deployment.quantization,
+        max_num_seqs=deployment.max_num_seqs,
+        max_num_batched_tokens=deployment.max_num_batched_tokens,
+    )
+
+
+def budget_note(deployment: Deployment, stages: tuple[Budget, ...]) -> str:
+    """Return in one sentence what the pool of the fullest GPU was made of."""
+    budget = min(stages, key=lambda stage: stage.kv_pool_bytes)
+    rules = deployment.rules
+    share = "no fraction" if deployment.fraction is None else f"{rules.fraction_flag} {deployment.fraction:g}"
+    return (
+        f"KV pool per GPU {format_bytes(budget.kv_pool_bytes)} "
+        f"({format_bytes(budget.kv_pool_low_bytes)} to {format_bytes(budget.kv_pool_high_bytes)}): CUDA total "
+        f"{format_bytes(deployment.gpu.cuda_total_bytes)}, {share} ({rules.fraction_base.value}), weights "
+        f"{format_bytes(budget.weights_bytes)} exact, activation {format_bytes(budget.activation.value_bytes)}, "
+        f"buffers {format_bytes(budget.non_torch.value_bytes)}, CUDA graphs {format_bytes(budget.cuda_graph_bytes)} "
+        f"({rules.engine} {rules.version}; modelled)"
+    )
+
+
+def context_warnings(deployment: Deployment, contexts: tuple[int, ...]) -> list[str]:
+    """Return a warning when a context is longer than the model was made for."""
+    limit = deployment.model.max_context_tokens
+    beyond = [context for context in contexts if limit is not None and context > limit]
+    if not beyond:
+        return []
+    lengths = ", ".join(f"{context:,}" for context in beyond)
+    return [f"{deployment.model.name} was made for {limit:,} tokens; {lengths} is beyond it (sizes are still right)"]
+
+
+def room_warnings(deployment: Deployment, stages: tuple[Budget, ...]) -> list[str]:
+    """Return a warning when weights and overheads leave nothing for KV."""
+    worst = max(stages, key=lambda stage: stage.missing_bytes)
+    if worst.missing_bytes == 0:
+        return []
+    text = (
+        f"{deployment.model.name} in {deployment.weights} does not fit on {deployment.parallelism.num_gpus} x "
+        f"{deployment.gpu.name}: {format_bytes(worst.missing_bytes)} per GPU are missing before any KV"
+    )
+    return [text]
+
+
+def _result(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], contexts: tuple[int, ...]) -> KvResult:
+    model, parallelism = deployment.model, deployment.parallelism
+    whole = kv_components(model, form)
+    shares = tuple(kv_components(model, form, parallelism=parallelism, stage=stage) for stage in range(parallelism.pp))
+    mha = mha_bytes_per_token(model, form)
+    grouped = grouped_bytes_per_token(whole)
+    return KvResult(
+        model=model.name,
+        gpu=deployment.gpu.name,
+        num_gpus=parallelism.num_gpus,
+        kv_dtype=form.name,
+        kv_dtype_note=form.note,
+        kv_bytes_per_token=slope_bytes_per_token(whole),
+        kv_bytes_per_token_per_gpu=max(slope_bytes_per_token(parts) for parts in shares),
+        kv_bytes_per_request=constant_bytes(whole),
+        kv_components=tuple(_part(component) for component in whole),
+        mha_kv_bytes_per_token=mha,
+        gqa_saving_factor=mha / grouped if grouped else None,
+        kv_pool_bytes=min(budget.kv_pool_bytes for budget in stages),
+        max_num_seqs=deployment.max_num_seqs,
+        rows=tuple(
+            _row(deployment, form, stages=stages, whole=whole, shares=shares, context=context) for context in contexts
+        ),
+    )
+
+
+def _row(
+    deployment: Deployment,
+    form: KvFormat,
+    *,
+    stages: tuple[Budget, ...],
+    whole: tuple[KvComponent, ...],
+    shares: tuple[tuple[KvComponent, ...], ...],
+    context: int,
+) -> KvRow:
+    parallelism = deployment.parallelism
+    per_rank = -(-context // parallelism.dcp)
+    held = [sequence_bytes(parts, per_rank) for parts in shares]
+    fits = room(
+        deployment.model,
+        form,
+        parallelism,
+        stages,
+        context_tokens=context,
+        block_tokens=deployment.block_tokens,
+    )
+    return KvRow(
+        context_tokens=context,
+        kv_bytes=sequence_bytes(whole, context),
+        kv_bytes_per_gpu=max(held),
+        kv_bytes_cluster=sum(held) * parallelism.tp,
+        sequences=fits.sequences,
+        sequences_low=fits.sequences_low,
+        sequences_high=fits.sequences_high,
+    )
+
+
+def _part(component: KvComponent) -> KvPart:
+    return KvPart(
+        kind=component.kind.value,
+        layers=component.layers,
+        bytes_per_token=component.bytes_per_token,
+        window_tokens=component.window_tokens,
+        max_bytes=component.max_bytes,
+    )

@@ -1,0 +1,222 @@
+"""Which models and GPUs does the catalog know, and what does it say of one?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.api.answer import Answer, distinct
+from infcalc.api.deployment import Ask, load
+from infcalc.errors import UnknownName
+from infcalc.frozen import frozen
+from infcalc.spec.explain import Input
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from infcalc.catalog.lookup import Catalog, GpuEntry, ModelEntry
+    from infcalc.spec.hardware import Gpu, Price
+    from infcalc.spec.model import Model
+
+
+@frozen
+class ModelRow:
+    """One model in short. Parameters are of the decoder with embeddings, counted from its tensors."""
+
+    name: str
+    hf_id: str | None
+    architecture: str
+    parameters: int
+    active_parameters: int
+    layers: int
+    hidden_size: int
+    kv_bytes_per_token: int | float
+    weights: str
+    weights_bytes: int
+    max_context_tokens: int | None
+    doubtful: bool
+
+
+@frozen
+class GpuRow:
+    """One GPU in short; the peak is dense bf16, the price the lowest listed."""
+
+    name: str
+    title: str
+    architecture: str
+    memory_bytes: int
+    cuda_total_bytes: int
+    cuda_total_estimated: bool
+    bandwidth_bytes_per_s: float
+    peak_bf16_flop_per_s: float | None
+    crossover_flop_per_byte: float | None
+    price_usd_per_hour: float | None
+    price_date: str
+    doubtful: bool
+
+
+@frozen
+class ModelsResult:
+    """All models whose name, id or architecture holds the asked text."""
+
+    models: tuple[ModelRow, ...]
+
+
+@frozen
+class GpusResult:
+    """All GPUs whose name, title or architecture holds the asked text."""
+
+    gpus: tuple[GpuRow, ...]
+
+
+@frozen
+class ShowResult:
+    """One entry of the catalog: its mapping as an overlay would write it, and where each value came from."""
+
+    section: str
+    name: str
+    entry: Mapping[str, object]
+    origins: Mapping[str, str]
+    derived: Mapping[str, object]
+
+
+def models(ask: Ask | None = None, *, text: str = "") -> Answer[ModelsResult]:
+    """Return the models of the catalog, those that hold ``text`` where one is given."""
+    catalog = load(ask or Ask())
+    wanted = text.lower()
+    found = [
+        entry.model
+        for entry in (catalog.model(name) for name in catalog.model_names())
+        if wanted in f"{entry.model.name} {entry.model.hf_id} {entry.model.architecture}".lower()
+    ]
+    return Answer(
+        command="models",
+        results=(ModelsResult(models=tuple(_model_row(model) for model in found)),),
+        inputs=_text(text),
+    )
+
+
+def gpus(ask: Ask | None = None, *, text: str = "") -> Answer[GpusResult]:
+    """Return the GPUs of the catalog, those that hold ``text`` where one is given."""
+    catalog = load(ask or Ask())
+    wanted = text.lower()
+    found = [
+        entry.gpu
+        for entry in (catalog.gpu(name) for name in catalog.gpu_names())
+        if wanted in f"{entry.gpu.name} {entry.gpu.title} {entry.gpu.architecture} {entry.gpu.vendor}".lower()
+    ]
+    return Answer(command="gpus", results=(GpusResult(gpus=tuple(_gpu_row(gpu) for gpu in found)),), inputs=_text(text))
+
+
+def show(name: str, ask: Ask | None = None, *, sections: tuple[str, ...] = ("models", "gpus")) -> Answer[ShowResult]:
+    """Return all that the catalog says of one model or GPU, with the origin of each value.
+
+    Raises:
+        UnknownName: neither section knows the name.
+        FileProblem: the name is a path that cannot be read.
+
+    """
+    catalog = load(ask or Ask())
+    if "gpus" in sections:
+        try:
+            return _gpu_answer(catalog, catalog.gpu(name))
+        except UnknownName:
+            if "models" not in sections:
+                raise
+    from infcalc import files  # noqa: PLC0415 - opening files is only needed here
+
+    return _model_answer(files.load_model(catalog, name))
+
+
+def _text(text: str) -> tuple[Input, ...]:
+    return (Input(name="text", value=text, origin="given"),) if text else ()
+
+
+def _model_answer(entry: ModelEntry) -> Answer[ShowResult]:
+    from infcalc.catalog.codec import model_to_mapping  # noqa: PLC0415 - only here is a model written
+
+    row = _model_row(entry.model)
+    derived = {
+        "parameters": row.parameters,
+        "active_parameters": row.active_parameters,
+        "weights_bytes": row.weights_bytes,
+        "kv_bytes_per_token": row.kv_bytes_per_token,
+    }
+    return _show(
+        "models",
+        entry.model.name,
+        entry=model_to_mapping(entry.model),
+        origins=entry.origins,
+        derived=derived,
+        talk=(*entry.assumptions, *entry.warnings),
+    )
+
+
+def _gpu_answer(catalog: Catalog, entry: GpuEntry) -> Answer[ShowResult]:
+    row = _gpu_row(entry.gpu)
+    derived = {
+        "cuda_total_bytes": row.cuda_total_bytes,
+        "cuda_total_estimated": row.cuda_total_estimated,
+        "crossover_flop_per_byte": row.crossover_flop_per_byte,
+    }
+    mapping = catalog.mapping("gpus", entry.gpu.name)
+    return _show("gpus", entry.gpu.name, entry=mapping, origins=entry.origins, derived=derived, talk=entry.warnings)
+
+
+def _show(
+    section: str,
+    name: str,
+    *,
+    entry: Mapping[str, object],
+    origins: Mapping[str, str],
+    derived: Mapping[str, object],
+    talk: tuple[str, ...],
+) -> Answer[ShowResult]:
+    kept = {key: place for key, place in origins.items() if key in entry}
+    return Answer(
+        command="show",
+        results=(ShowResult(section=section, name=name, entry=entry, origins=kept, derived=derived),),
+        inputs=(Input(name="name", value=name, origin="given"),),
+        warnings=distinct(list(talk)),
+    )
+
+
+def _model_row(model: Model) -> ModelRow:
+    from infcalc.lowering.tensors import inventory, parameters  # noqa: PLC0415 - GPUs need no tensors
+    from infcalc.memory.kv import kv_components, slope_bytes_per_token  # noqa: PLC0415
+    from infcalc.memory.weights import weights_total_bytes  # noqa: PLC0415
+    from infcalc.spec.kv import KV_FORMATS  # noqa: PLC0415
+
+    counted = parameters(inventory(model))
+    return ModelRow(
+        name=model.name,
+        hf_id=model.hf_id,
+        architecture=model.architecture,
+        parameters=counted.total,
+        active_parameters=counted.active,
+        layers=model.num_layers,
+        hidden_size=model.hidden_size,
+        kv_bytes_per_token=slope_bytes_per_token(kv_components(model, KV_FORMATS["bf16"])),
+        weights=model.quantization.format if model.quantization else model.dtype,
+        weights_bytes=weights_total_bytes(model),
+        max_context_tokens=model.max_context_tokens,
+        doubtful=bool(model.doubts),
+    )
+
+
+def _gpu_row(gpu: Gpu) -> GpuRow:
+    peak = gpu.peak("bf16")
+    cheapest: Price | None = min(gpu.prices, key=lambda price: price.usd_per_hour, default=None)
+    return GpuRow(
+        name=gpu.name,
+        title=gpu.title,
+        architecture=gpu.architecture,
+        memory_bytes=gpu.memory_bytes,
+        cuda_total_bytes=gpu.cuda_total_bytes,
+        cuda_total_estimated=gpu.cuda_total_estimated,
+        bandwidth_bytes_per_s=gpu.bandwidth_bytes_per_s,
+        peak_bf16_flop_per_s=peak,
+        crossover_flop_per_byte=peak / gpu.bandwidth_bytes_per_s if peak else None,
+        price_usd_per_hour=cheapest.usd_per_hour if cheapest else None,
+        price_date=cheapest.date if cheapest else "",
+        doubtful=bool(gpu.doubts),
+    )

@@ -1,0 +1,162 @@
+"""What bounds prefill and decode: compute or memory?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.api.answer import Answer, distinct
+from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve
+from infcalc.api.kv import check_contexts, context_warnings, deployment_budgets, room_warnings
+from infcalc.errors import UsageError
+from infcalc.frozen import frozen
+from infcalc.lowering.ops import Decode, Prefill, StepShape, operations
+from infcalc.roofline.crossover import Crossover, crossover, explain_crossover
+from infcalc.roofline.step import BATCHES, explain_step, points, step_time
+from infcalc.spec.explain import Input
+from infcalc.units import KIB
+
+if TYPE_CHECKING:
+    from infcalc.spec.explain import Explanation
+    from infcalc.spec.kv import KvFormat
+
+DEFAULT_CONTEXT = 4 * KIB
+MAX_BATCH = 2**20
+
+
+@frozen
+class RooflinePoint:
+    """One phase at one batch on one deployment. FLOP, bytes and time are of one GPU; the time is a floor at 100 %.
+
+    ``attention_io`` is ``flash`` (Q, K, V and output only) or ``naive`` (the score matrix goes through memory).
+    ``tokens_per_s`` is of the whole replica.
+    """
+
+    model: str
+    gpu: str
+    num_gpus: int
+    phase: str
+    attention_io: str
+    batch: int
+    tokens: int
+    flop: float
+    bytes: float
+    flop_per_byte: float
+    bound_by: str
+    time_s: float
+    tokens_per_s: float
+
+
+@frozen
+class RooflineResult:
+    """Crossovers of every asked GPU and precision, and where the phases of every asked model stand."""
+
+    context_tokens: int
+    gpus: tuple[Crossover, ...]
+    points: tuple[RooflinePoint, ...]
+
+
+def roofline(
+    ask: Ask | None = None,
+    *,
+    contexts: tuple[int, ...] = (),
+    batches: tuple[int, ...] = (),
+    explain: bool = False,
+) -> Answer[RooflineResult]:
+    """Return crossovers and points for prompts and contexts of one length, at several batches.
+
+    Raises:
+        InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve`.
+
+    """
+    ask = ask or Ask()
+    checked = check_contexts(contexts) or (DEFAULT_CONTEXT,)
+    if len(checked) > 1:
+        raise UsageError(
+            f"{len(checked)} contexts", place="--context", hint="roofline looks at one length: give one --context"
+        )
+    for batch in batches:
+        if not 1 <= batch <= MAX_BATCH:
+            raise UsageError(f"{batch} sequences", place="--batch", hint=f"a whole number from 1 to {MAX_BATCH:,}")
+    context = checked[0]
+    batches = tuple(dict.fromkeys(batches)) or BATCHES
+    crossovers: dict[tuple[str, str], Crossover] = {}
+    found: list[RooflinePoint] = []
+    notes = [
+        (
+            "times are floors at 100 % of peak and bandwidth, without launches, collectives and queueing; "
+            "FLOP, bytes and time are of one GPU"
+        )
+    ]
+    talk: list[str] = []
+    inputs: tuple[Input, ...] = ()
+    explanations: list[Explanation] = []
+    for deployment in resolve(ask, load(ask)):
+        form, origin, said = kv_format(deployment, ask.kv_dtypes[0] if ask.kv_dtypes else None)
+        crossovers |= {(one.gpu, one.precision): one for one in crossover(deployment.gpu)}
+        found += _points(deployment, form, context, batches)
+        notes += deployment.assumptions
+        talk += [
+            *deployment.warnings,
+            *said,
+            *context_warnings(deployment, checked),
+            *room_warnings(deployment, deployment_budgets(deployment)),
+        ]
+        inputs = inputs or (
+            *deployment.inputs,
+            Input(name="kv_dtype", value=form.name, origin=origin, source=form.note),
+            Input(name="context", value=context, origin="given" if contexts else "reference scenario"),
+            Input(name="batches", value=batches, origin="default" if batches == BATCHES else "given"),
+        )
+        if explain:
+            explanations += _explanations(deployment, form, context)
+    return Answer(
+        command="roofline",
+        results=(RooflineResult(context_tokens=context, gpus=tuple(crossovers.values()), points=tuple(found)),),
+        inputs=inputs,
+        assumptions=distinct(notes),
+        warnings=distinct(talk),
+        explanations=tuple(explanations),
+    )
+
+
+def _points(deployment: Deployment, form: KvFormat, context: int, batches: tuple[int, ...]) -> list[RooflinePoint]:
+    return [
+        RooflinePoint(
+            model=deployment.model.name,
+            gpu=deployment.gpu.name,
+            num_gpus=deployment.parallelism.num_gpus,
+            phase=point.phase.value,
+            attention_io=point.attention_io.value,
+            batch=point.batch,
+            tokens=point.tokens,
+            flop=point.flop,
+            bytes=point.bytes,
+            flop_per_byte=point.flop_per_byte,
+            bound_by=point.bound_by.value,
+            time_s=point.time_s,
+            tokens_per_s=point.tokens / point.time_s,
+        )
+        for point in points(
+            deployment.model,
+            deployment.gpu,
+            parallelism=deployment.parallelism,
+            quantization=deployment.quantization,
+            kv=form,
+            context_tokens=context,
+            batches=batches,
+        )
+    ]
+
+
+def _explanations(deployment: Deployment, form: KvFormat, context: int) -> list[Explanation]:
+    """Explain crossovers, one prompt's prefill and one decode step at batch 1, op by op."""
+    found = list(explain_crossover(deployment.gpu))
+    for shape in (
+        StepShape(prefills=(Prefill(new_tokens=context),)),
+        StepShape(decodes=(Decode(context_tokens=context),)),
+    ):
+        ops = operations(
+            deployment.model, shape, parallelism=deployment.parallelism, quantization=deployment.quantization, kv=form
+        )
+        found += explain_step(step_time(ops, deployment.gpu), deployment.gpu)
+    return found

@@ -1,0 +1,149 @@
+"""The command line: which commands there are, by the question they answer. A command's module loads when it runs."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_command_from_info
+from typer.models import CommandInfo
+
+from infcalc.cli.failures import exit_code_of
+from infcalc.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import click
+
+    from infcalc.cli.options import Option
+
+
+@frozen
+class Command:
+    """A command: its name, the question it answers, and the module that holds its ``run`` and ``OPTIONS``."""
+
+    name: str
+    question: str
+    module: str
+
+
+COMMANDS = (
+    Command(name="kv", question="How big is the KV cache, and how many sequences of it fit?", module="infcalc.cli.kv"),
+    Command(name="concurrency", question="How many users at FP16, FP8 and INT4 KV?", module="infcalc.cli.concurrency"),
+    Command(
+        name="roofline", question="What bounds prefill and decode: compute or memory?", module="infcalc.cli.roofline"
+    ),
+    Command(
+        name="speculate",
+        question="Does speculative decoding pay, and with how many draft tokens?",
+        module="infcalc.cli.speculate",
+    ),
+    Command(
+        name="models", question="Which models does it know? (list, show NAME, add PATH)", module="infcalc.cli.models"
+    ),
+    Command(name="gpus", question="Which GPUs does it know? (list, show NAME)", module="infcalc.cli.gpus"),
+    Command(name="show", question="What does it know of one model or GPU?", module="infcalc.cli.show"),
+)
+
+
+class Questions(TyperGroup):
+    """The commands, each loaded only when it is run; their help lists the questions."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        del ctx
+        return [command.name for command in COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of that name, importing its module."""
+        del ctx
+        for command in COMMANDS:
+            if command.name == cmd_name:
+                return build(command)
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by question, importing none."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(command.name, command.question) for command in COMMANDS])
+
+
+def build(command: Command) -> click.Command:
+    """Return the click command of one entry of the table."""
+    module = import_module(command.module)
+    return get_command_from_info(
+        CommandInfo(
+            name=command.name,
+            callback=with_signature(module.run, module.OPTIONS, getattr(module, "ARGUMENTS", ())),
+            help=f"{command.question}\n\n{module.HELP}",
+            context_settings={"max_content_width": 100},
+        ),
+        pretty_exceptions_short=False,
+        rich_markup_mode=None,
+    )
+
+
+def with_signature(
+    run: Callable[[dict[str, Any]], int], options: Sequence[Option], arguments: Sequence[tuple[str, Any, Any]] = ()
+) -> Callable[..., None]:
+    """Return a function with one keyword parameter per option, that calls ``run`` with them as a dictionary."""
+
+    def callback(**given: Any) -> None:  # noqa: ANN401 - the parameters are those of the signature below
+        raise typer.Exit(run(given))
+
+    parameters = [(name, annotation, default) for name, annotation, default in arguments]
+    parameters += [(option.name, option.annotation(), option.default) for option in options]
+    signature = inspect.Signature(
+        [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if default is ... else default,
+                annotation=annotation,
+            )
+            for name, annotation, default in parameters
+        ]
+    )
+    # typer reads the signature, not the parameters.
+    setattr(callback, "__signature__", signature)  # noqa: B010 - a function has no such attribute by type
+    callback.__annotations__ = {name: annotation for name, annotation, _ in parameters}
+    return callback
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from infcalc import __version__  # noqa: PLC0415
+
+        typer.echo(f"infcalc {__version__}")
+        raise typer.Exit
+
+
+def application() -> click.Command:
+    """Return the whole command line."""
+    app = typer.Typer(
+        cls=Questions,
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        epilog="Every command works with no option at all: llama3-70b on 4 x A100-80, TP 4, 4,096 tokens, vLLM.",
+    )
+
+    @app.callback()
+    def infcalc(
+        version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+    ) -> None:
+        """Capacity planner and roofline analyzer for LLM inference. Offline; every number can explain itself."""
+
+    return get_command(app)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line on ``arguments`` and return the exit code of the contract."""
+    return exit_code_of(lambda: application().main(list(arguments), prog_name="infcalc", standalone_mode=False))

@@ -1,0 +1,111 @@
+"""From parsed options to what the api takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from infcalc.api.deployment import Ask
+from infcalc.errors import UsageError
+from infcalc.units import parse_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def ask_from(options: Mapping[str, Any]) -> Ask:
+    """Return the ask of a command's options.
+
+    Raises:
+        UsageError: ``--quant`` and ``--kv-dtype`` both given, or a length that is not a token count.
+
+    """
+    if options.get("quant") and options.get("kv_dtype"):
+        raise UsageError(
+            "both --quant and --kv-dtype", place="--quant", hint="--quant is short for --kv-dtype: give one"
+        )
+    length = options.get("max_model_len")
+    return Ask(
+        models=split(options.get("model")),
+        gpus=split(options.get("gpu")),
+        num_gpus=options.get("gpus"),
+        tp=options.get("tp"),
+        pp=options.get("pp"),
+        dp=options.get("dp"),
+        ep=options.get("ep"),
+        dcp=options.get("dcp"),
+        weights=options.get("weights"),
+        kv_dtypes=split(options.get("quant") or options.get("kv_dtype"), commas=True),
+        engine=options.get("engine"),
+        engine_version=options.get("engine_version"),
+        memory_fraction=options.get("memory_fraction"),
+        max_model_len=None if length is None else tokens(length, "--max-model-len"),
+        max_num_seqs=options.get("max_num_seqs"),
+        max_num_batched_tokens=options.get("max_num_batched_tokens"),
+        block_size=options.get("block_size"),
+        enforce_eager=options.get("enforce_eager", False),
+        catalogs=split(options.get("catalog")),
+    )
+
+
+def contexts_from(options: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the asked context lengths in tokens; empty where none was given."""
+    return tuple(tokens(text, "--context") for text in split(options.get("context"), commas=True))
+
+
+def tokens(text: str, place: str) -> int:
+    """Return a token count.
+
+    Raises:
+        UsageError: not a positive whole number, with or without k or M.
+
+    """
+    try:
+        return parse_tokens(text)
+    except ValueError as wrong:
+        raise UsageError(str(wrong), place=place, hint="write 4096, 4k or 128k") from None
+
+
+def split(values: Iterable[str] | None, *, commas: bool = False) -> tuple[str, ...]:
+    """Return the values of a repeatable option, each also split at commas where that is the custom."""
+    found = [part.strip() for value in values or () for part in (value.split(",") if commas else (value,))]
+    return tuple(part for part in found if part or not commas)
+
+
+def whole_numbers(values: Iterable[str] | None, place: str) -> tuple[int, ...]:
+    """Return whole numbers of a repeatable option.
+
+    Raises:
+        UsageError: one is not a whole number.
+
+    """
+    try:
+        return tuple(int(text) for text in split(values, commas=True))
+    except ValueError:
+        raise UsageError(f"{' '.join(values or ())!r} is not a whole number", place=place) from None
+
+
+def real_numbers(values: Iterable[str] | None, place: str) -> tuple[float, ...]:
+    """Return the numbers of a list option.
+
+    Raises:
+        UsageError: one is not a number.
+
+    """
+    try:
+        return tuple(float(text) for text in split(values, commas=True))
+    except ValueError:
+        raise UsageError(
+            f"{' '.join(values or ())!r} is not a number or a list of numbers", place=place, hint="0.8 or 0.7,0.5,0.3"
+        ) from None
+
+
+def single(values: tuple[int, ...], place: str, otherwise: int) -> int:
+    """Return the one value of an option that the command takes once.
+
+    Raises:
+        UsageError: there are several.
+
+    """
+    if len(values) > 1:
+        raise UsageError(f"{len(values)} values", place=place, hint="this command takes one")
+    return values[0] if values else otherwise

@@ -1,0 +1,193 @@
+"""The one table of options: every command takes its options from here, so that a name means the same everywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from infcalc.frozen import frozen
+
+
+@frozen
+class Option:
+    """One option: its Python parameter, its flags, type, default and help."""
+
+    name: str
+    flags: tuple[str, ...]
+    kind: Any
+    default: Any
+    help: str
+    group: str = "Options"
+
+    def annotation(self) -> Any:  # noqa: ANN401 - an Annotated form has no nameable type
+        """Return the annotation typer reads."""
+        return Annotated[
+            self.kind,
+            typer.Option(
+                *self.flags, help=self.help, rich_help_panel=self.group, show_default=self.default is not None
+            ),
+        ]
+
+
+def _deployment(name: str, *flags: str, kind: Any, text: str) -> Option:  # noqa: ANN401 - any option type
+    return Option(name=name, flags=flags, kind=kind, default=None, help=text, group="Deployment")
+
+
+_Texts = list[str] | None
+_Text = str | None
+_Whole = int | None
+_Real = float | None
+
+DEPLOYMENT = (
+    _deployment(
+        "model",
+        "--model",
+        "-m",
+        kind=_Texts,
+        text="Model: catalog name, Hugging Face id, config.json, checkpoint folder or .gguf. Repeatable. [llama3-70b]",
+    ),
+    _deployment("gpu", "--gpu", "-g", kind=_Texts, text="GPU: catalog name. Repeatable. [a100-80gb]"),
+    _deployment("gpus", "--gpus", "-n", kind=_Whole, text="GPUs of one replica: TP x PP x DP. [4]"),
+    _deployment("tp", "--tp", kind=_Whole, text="Tensor-parallel ranks. [what --gpus leaves]"),
+    _deployment("pp", "--pp", kind=_Whole, text="Pipeline stages. [1]"),
+    _deployment("dp", "--dp", kind=_Whole, text="Attention data-parallel ranks of one replica. [1]"),
+    _deployment("ep", "--ep", kind=_Whole, text="Ranks that experts are spread over; 1: experts follow TP. [1]"),
+    _deployment("dcp", "--dcp", kind=_Whole, text="Ranks that a sequence's KV is split over by position. [1]"),
+    _deployment(
+        "weights",
+        "--weights",
+        kind=_Text,
+        text="Weight precision: auto, bf16, fp8, int8, int4, awq, gptq, mxfp4, nvfp4 or a GGUF type. [auto]",
+    ),
+    _deployment(
+        "kv_dtype",
+        "--kv-dtype",
+        kind=_Texts,
+        text="KV-cache precision: auto, bf16, fp16, fp8, int8, int4, nvfp4, fp8_ds_mla, nvfp4_ds_mla, q8_0, q4_0.",
+    ),
+    _deployment("quant", "--quant", kind=_Texts, text="Short for --kv-dtype; several: repeat it or use commas."),
+    _deployment("engine", "--engine", kind=_Text, text="vllm, sglang, tensorrt-llm or llama.cpp. [vllm]"),
+    _deployment("engine_version", "--engine-version", kind=_Text, text="Engine version. [newest known]"),
+    _deployment(
+        "memory_fraction", "--memory-fraction", kind=_Real, text="The engine's own memory fraction. [its default]"
+    ),
+    _deployment("max_model_len", "--max-model-len", kind=_Text, text="Longest sequence the engine admits, in tokens."),
+    _deployment("max_num_seqs", "--max-num-seqs", kind=_Whole, text="Cap on running sequences. [the engine's]"),
+    _deployment(
+        "max_num_batched_tokens", "--max-num-batched-tokens", kind=_Whole, text="Tokens per step. [the engine's]"
+    ),
+    _deployment("block_size", "--block-size", kind=_Whole, text="Tokens per KV block. [the engine's]"),
+    Option(
+        name="enforce_eager",
+        flags=("--enforce-eager",),
+        kind=bool,
+        default=False,
+        help="Without CUDA graphs.",
+        group="Deployment",
+    ),
+)
+
+CONTEXT = (
+    Option(
+        name="context",
+        flags=("--context", "-c"),
+        kind=_Texts,
+        default=None,
+        help="Context length in tokens (4096, 4k, 128k). Repeatable.",
+        group="Question",
+    ),
+)
+
+BATCHES = (
+    Option(
+        name="batch",
+        flags=("--batch",),
+        kind=_Texts,
+        default=None,
+        help="Sequences decoded together. Repeatable where several are looked at.",
+        group="Question",
+    ),
+)
+
+DRAFTING = (
+    Option(
+        name="method",
+        flags=("--method",),
+        kind=_Texts,
+        default=None,
+        help="draft-model, eagle, eagle2, eagle3, eagle3-tree, mtp, medusa or ngram. Repeatable.",
+        group="Question",
+    ),
+    Option(
+        name="draft_model",
+        flags=("--draft-model",),
+        kind=_Text,
+        default=None,
+        help="A small model that drafts, priced by its own work.",
+        group="Question",
+    ),
+    Option(
+        name="num_draft_tokens",
+        flags=("--num-draft-tokens",),
+        kind=_Whole,
+        default=None,
+        help="Draft length. [the best of the measured ones]",
+        group="Question",
+    ),
+    Option(
+        name="acceptance",
+        flags=("--acceptance",),
+        kind=_Texts,
+        default=None,
+        help="One number: uniform. A list (0.7,0.5,0.3): survival by position, as vLLM prints. [published]",
+        group="Question",
+    ),
+)
+
+CATALOG = (
+    Option(
+        name="catalog",
+        flags=("--catalog",),
+        kind=_Texts,
+        default=None,
+        help="Overlay file with models and GPUs. Repeatable; a later one wins.",
+        group="Catalog",
+    ),
+)
+
+OUTPUT = (
+    Option(
+        name="format",
+        flags=("--format",),
+        kind=_Text,
+        default=None,
+        help="table, json, csv, markdown or plot. [table]",
+        group="Output",
+    ),
+    Option(name="json", flags=("--json",), kind=bool, default=False, help="Short for --format json.", group="Output"),
+    Option(
+        name="output",
+        flags=("--output", "-o"),
+        kind=_Text,
+        default=None,
+        help="Write to this file instead of the screen.",
+        group="Output",
+    ),
+    Option(
+        name="explain",
+        flags=("--explain",),
+        kind=bool,
+        default=False,
+        help="Show each figure's formula, substituted values and the origin of each input.",
+        group="Output",
+    ),
+    Option(
+        name="require",
+        flags=("--require",),
+        kind=_Texts,
+        default=None,
+        help="Gate on a key of the result, such as 'sequences>=100'; exit 4 when not met. Repeatable.",
+        group="Output",
+    ),
+)

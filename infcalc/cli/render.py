@@ -1,0 +1,123 @@
+"""One way out for every command: the asked format, to the screen or a file, then the gates."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from infcalc.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from infcalc.api.answer import Answer
+    from infcalc.report.table import View
+
+
+class Format(StrEnum):
+    """How a result is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+    PLOT = "plot"
+
+
+def render(
+    answer: Answer[Any],
+    view: Callable[[], View],
+    options: Mapping[str, Any],
+    *,
+    plot: Callable[[str], None] | None = None,
+) -> int:
+    """Write an answer as its options ask and return the exit code.
+
+    ``view`` builds the tables only when they are shown; ``plot`` draws to a file.
+
+    Raises:
+        UsageError: an unknown format, or a plot without a file.
+        ObjectiveNotMet: a ``--require`` gate does not hold (after the answer was written).
+
+    """
+    form = chosen_format(options)
+    output = options.get("output")
+    if form is Format.PLOT:
+        _plot(plot, output, answer.command)
+        _warn(answer.warnings)
+    elif form is Format.JSON:
+        from infcalc.report.as_json import as_json  # noqa: PLC0415 - start-up
+
+        _write(as_json(answer), output)
+    else:
+        _show(view(), form, output)
+        _warn(answer.warnings)
+    if options.get("require"):
+        from infcalc.cli.require import check  # noqa: PLC0415 - start-up
+        from infcalc.report.as_json import document  # noqa: PLC0415
+
+        check(options["require"], document(answer)["result"])
+    return answer.exit_code
+
+
+def chosen_format(options: Mapping[str, Any]) -> Format:
+    """Return the format of ``--format`` and ``--json``.
+
+    Raises:
+        UsageError: no such format, or two that contradict each other.
+
+    """
+    word = options.get("format")
+    if options.get("json"):
+        if word not in {None, Format.JSON}:
+            raise UsageError(f"--json and --format {word}", place="--format", hint="give one of them")
+        return Format.JSON
+    if word is None:
+        return Format.TABLE
+    try:
+        return Format(word)
+    except ValueError:
+        raise UsageError(f"{word!r} is not a format", place="--format", hint=f"one of {', '.join(Format)}") from None
+
+
+def _show(view: View, form: Format, output: str | None) -> None:
+    from infcalc.report import text  # noqa: PLC0415 - start-up
+
+    match form:
+        case Format.CSV:
+            _write(text.as_csv(view), output)
+        case Format.MARKDOWN:
+            _write(text.markdown(view), output)
+        case _ if output is None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+            from infcalc.report.terminal import show  # noqa: PLC0415 - start-up: rich only for a terminal
+
+            show(view, sys.stdout)
+        case _:
+            _write(text.plain(view), output)
+
+
+def _plot(plot: Callable[[str], None] | None, output: str | None, command: str) -> None:
+    if plot is None:
+        raise UsageError(f"infcalc {command} has no plot", place="--format", hint="use table, json, csv or markdown")
+    if output is None:
+        raise UsageError("a plot needs a file", place="--output", hint="add --output roofline.png (or .svg)")
+    plot(output)
+    sys.stderr.write(f"wrote {output}\n")
+
+
+def _write(text: str, output: str | None) -> None:
+    if output is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    from infcalc.files import write_text  # noqa: PLC0415 - start-up
+
+    write_text(output, text)
+    sys.stderr.write(f"wrote {output}\n")
+
+
+def _warn(warnings: tuple[str, ...]) -> None:
+    for warning in warnings:
+        sys.stderr.write(f"warning: {warning}\n")

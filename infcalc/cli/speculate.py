@@ -1,0 +1,40 @@
+"""``infcalc speculate``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infcalc.api.speculate import DraftAsk, speculate
+from infcalc.cli.given import ask_from, contexts_from, real_numbers, single, split, whole_numbers
+from infcalc.cli.options import BATCHES, CATALOG, CONTEXT, DEPLOYMENT, DRAFTING, OUTPUT
+from infcalc.cli.render import render
+from infcalc.report.table import View
+
+OPTIONS = (*DRAFTING, *BATCHES, *CONTEXT, *DEPLOYMENT, *CATALOG, *OUTPUT)
+HELP = """Tokens per round, speedup, best draft length and the batch up to which drafting pays.
+
+Example: infcalc speculate --method eagle3 --acceptance 0.8 --num-draft-tokens 5"""
+
+
+def run(options: dict[str, Any]) -> int:
+    """Answer the question and return the exit code."""
+    draft = DraftAsk(
+        methods=split(options["method"], commas=True),
+        draft_model=options["draft_model"],
+        num_draft_tokens=options["num_draft_tokens"],
+        acceptance=real_numbers(options["acceptance"], "--acceptance"),
+        batch=single(whole_numbers(options["batch"], "--batch"), "--batch", 1),
+    )
+    answer = speculate(ask_from(options), draft, contexts=contexts_from(options), explain=options["explain"])
+
+    def view() -> View:
+        from infcalc.report.views import speculate as views  # noqa: PLC0415 - JSON needs no view
+
+        return views.view(answer)
+
+    def plot(path: str) -> None:
+        from infcalc.report.plots import plot_speculate  # noqa: PLC0415 - the plot extra
+
+        plot_speculate(answer, path)
+
+    return render(answer, view, options, plot=plot)

@@ -1,0 +1,31 @@
+"""llama.cpp: no fraction; the KV cache is allocated in full for the asked context, compute buffers beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.engines.rules import EngineRules, FractionBase, SchedulerDefaults, non_torch
+
+if TYPE_CHECKING:
+    from infcalc.spec.hardware import Gpu
+
+NEWEST = "llama-cpp-python 0.3.36"
+
+
+def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
+    """Return llama.cpp's rules."""
+    return EngineRules(
+        engine="llama.cpp",
+        version=version or NEWEST,
+        fraction=None,
+        fraction_base=FractionBase.NONE,
+        fraction_flag="-c",
+        fraction_source="llama.cpp has no memory fraction",
+        block_tokens=256,
+        scheduler=SchedulerDefaults(max_num_seqs=4, max_num_batched_tokens=512),
+        sampler_logit_copies=1,
+        sampler_source="logits of the outputs of one micro-batch in fp32",
+        cuda_graph_bytes=0,
+        cuda_graph_source="CUDA graphs are negligible",
+        non_torch=non_torch(gpu, tp=tp),
+    )

@@ -1,0 +1,56 @@
+"""SGLang: the static fraction and its automatic default. Read from SGLang 0.5.23."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.engines.rules import EngineRules, FractionBase, SchedulerDefaults, non_torch, parse_version
+from infcalc.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from infcalc.spec.hardware import Gpu
+
+NEWEST = "0.5.23"
+
+_TIERS: tuple[tuple[int, int, int, int], ...] = (
+    (20 * GIB, 2048, 8, 8),
+    (35 * GIB, 4096, 48, 160),
+    (60 * GIB, 4096, 32, 160),
+    (160 * GIB, 8192, 256, 512),
+)
+"""Below this memory: chunked prefill size, largest decode CUDA graph at TP below 4, and at TP 4 and above."""
+_TOP_TIER = (16384, 512, 512)
+_WIDE_TP = 4
+_LARGE_GRAPH = 300
+_PREFILL_GRAPH_MIB = 8 * 50
+_RESERVE_FLOOR_BYTES = 10 * GIB
+_RESERVE_FLOOR_FROM_BYTES = 60 * GIB
+
+
+def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
+    """Return SGLang's rules on ``gpu``; its fraction keeps activation and CUDA graphs in the part outside."""
+    named = version or NEWEST
+    parse_version(named)
+    chunk, narrow_graph, wide_graph = next((row[1:] for row in _TIERS if gpu.cuda_total_bytes < row[0]), _TOP_TIER)
+    max_graph = wide_graph if tp >= _WIDE_TP else narrow_graph
+    reserved_mib = (
+        512 + 1.5 * max(chunk, 2048) + tp / 8 * 1024 + 2 * max_graph * (1.5 if max_graph > _LARGE_GRAPH else 1)
+    )
+    reserved = (reserved_mib + _PREFILL_GRAPH_MIB) * MIB
+    if gpu.cuda_total_bytes > _RESERVE_FLOOR_FROM_BYTES:
+        reserved = max(reserved, _RESERVE_FLOOR_BYTES)
+    return EngineRules(
+        engine="sglang",
+        version=named,
+        fraction=round((gpu.cuda_total_bytes - reserved) / gpu.cuda_total_bytes, 3),
+        fraction_base=FractionBase.FREE_BEFORE_WEIGHTS,
+        fraction_flag="--mem-fraction-static",
+        fraction_source="SGLang's automatic mem_fraction_static: 1 - reserved / memory",
+        block_tokens=1,
+        scheduler=SchedulerDefaults(max_num_seqs=2048, max_num_batched_tokens=chunk),
+        sampler_logit_copies=0,
+        sampler_source="activation lives outside the static fraction",
+        cuda_graph_bytes=0,
+        cuda_graph_source="CUDA graphs live outside the static fraction",
+        non_torch=non_torch(gpu, tp=tp),
+    )

@@ -1,0 +1,96 @@
+"""vLLM: defaults and memory accounting by version.
+
+Read from vLLM 0.8.5, 0.11.2, 0.14.1, 0.18.0, 0.19.1, 0.20.0, 0.21.0, 0.26.0, 0.30.0 and 0.33.0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.engines.rules import (
+    EngineRules,
+    FractionBase,
+    SchedulerDefaults,
+    Since,
+    at_version,
+    non_torch,
+    parse_version,
+)
+from infcalc.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from infcalc.spec.hardware import Gpu
+
+NEWEST = "0.33"
+
+_FRACTION = (
+    Since(version=(0,), value=0.9, source="vLLM up to 0.19.1: gpu_memory_utilization 0.9"),
+    Since(version=(0, 20), value=0.92, source="vLLM from 0.20.0: gpu_memory_utilization 0.92"),
+)
+_GRAPHS = (
+    Since(
+        version=(0,),
+        value=0,
+        source="vLLM up to 0.19.1: CUDA graphs are not charged to the budget, they come on top of it",
+    ),
+    Since(
+        version=(0, 20),
+        value=600 * MIB,
+        source="vLLM from 0.20.0 charges its estimate of CUDA-graph memory; 0.1 to 1.1 GiB is typical",
+    ),
+)
+_SAMPLER = (
+    Since(
+        version=(0,),
+        value=9.7,
+        source="dummy sampler of the profiling run, full-vocabulary sort: 9.6 to 9.9 copies measured",
+    ),
+    Since(
+        version=(0, 17), value=3.85, source="activation peak fell by 60 % in 0.17 on Hopper: 3.8 to 3.9 copies measured"
+    ),
+    Since(version=(0, 26), value=3.0, source="FlashInfer sampler by default: 2 to 3 copies expected, not measured"),
+)
+_HOPPER = (9, 0)
+_LARGE_BYTES = 70 * GIB
+_HUGE_BYTES = 160 * GIB
+
+
+def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
+    """Return vLLM's rules at ``version`` on ``gpu``; None is the newest known version."""
+    named = version or NEWEST
+    at = parse_version(named)
+    fraction = at_version(_FRACTION, at)
+    graphs = at_version(_GRAPHS, at)
+    sampler = at_version(_SAMPLER, at)
+    if _SAMPLER[1].version <= at < _SAMPLER[2].version and _capability(gpu) < _HOPPER:
+        sampler = _SAMPLER[0]
+    return EngineRules(
+        engine="vllm",
+        version=named,
+        fraction=fraction.value,
+        fraction_base=FractionBase.TOTAL,
+        fraction_flag="--gpu-memory-utilization",
+        fraction_source=fraction.source,
+        block_tokens=16,
+        scheduler=_scheduler(at, gpu),
+        sampler_logit_copies=sampler.value,
+        sampler_source=sampler.source,
+        cuda_graph_bytes=graphs.value,
+        cuda_graph_source=graphs.source,
+        non_torch=non_torch(gpu, tp=tp),
+    )
+
+
+def _scheduler(version: tuple[int, ...], gpu: Gpu) -> SchedulerDefaults:
+    """Server defaults by device memory; A100 is not in the large tier from 0.11.2 on, GB10 never is."""
+    name = gpu.name.lower()
+    small = "gb10" in name or ("a100" in name and version >= (0, 11, 2))
+    if gpu.cuda_total_bytes >= _HUGE_BYTES and version >= (0, 30):
+        return SchedulerDefaults(max_num_seqs=1024, max_num_batched_tokens=16384)
+    if gpu.cuda_total_bytes >= _LARGE_BYTES and not small and version >= (0, 8):
+        return SchedulerDefaults(max_num_seqs=1024, max_num_batched_tokens=8192)
+    return SchedulerDefaults(max_num_seqs=256, max_num_batched_tokens=2048)
+
+
+def _capability(gpu: Gpu) -> tuple[int, ...]:
+    return parse_version(gpu.compute_capability) if gpu.compute_capability else (0,)

@@ -1,0 +1,180 @@
+"""Pictures, with the ``plot`` extra: PNG or SVG by the file's ending."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from infcalc.errors import FileProblem, UsageError
+from infcalc.units import GIB
+
+if TYPE_CHECKING:
+    from infcalc.api.answer import Answer
+    from infcalc.api.concurrency import ConcurrencyResult
+    from infcalc.api.kv import KvResult
+    from infcalc.api.roofline import RooflineResult
+    from infcalc.api.speculate import SpeculateResult
+
+_ENDINGS = (".png", ".svg", ".pdf")
+_COLOURS = ("#2a78d6", "#1baf7a", "#eda100", "#4a3aa7", "#e34948", "#eb6834")
+_INK = "#333333"
+_GRID = "#dddddd"
+
+
+def plot_kv(answer: Answer[KvResult], path: str) -> None:
+    """Draw the size of one sequence's cache against its length, one line per result.
+
+    Raises:
+        UsageError: matplotlib is missing or the ending is not one of PNG, SVG, PDF.
+        FileProblem: the file cannot be written.
+
+    """
+    figure, axes = _canvas(path)
+    for result, colour in zip(answer.results, _cycle(len(answer.results)), strict=True):
+        contexts = [row.context_tokens for row in result.rows]
+        sizes = [row.kv_bytes / GIB for row in result.rows]
+        axes.plot(contexts, sizes, marker="o", color=colour, label=f"{result.model}, {result.kv_dtype}")
+        axes.annotate(
+            f"{sizes[-1]:.3g} GiB", (contexts[-1], sizes[-1]), textcoords="offset points", xytext=(-6, 8), ha="right"
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_xticks(sorted({row.context_tokens for result in answer.results for row in result.rows}))
+    axes.xaxis.set_major_formatter(lambda tokens, _position: f"{tokens:,.0f}")
+    axes.yaxis.set_major_formatter(lambda size, _position: f"{size:g}")
+    axes.set_xlabel("context, tokens")
+    axes.set_ylabel("KV cache of one sequence, GiB")
+    _finish(figure, axes, path, "KV cache by context")
+
+
+def plot_concurrency(answer: Answer[ConcurrencyResult], path: str) -> None:
+    """Draw sequences by KV precision as bars, with their band.
+
+    Raises:
+        UsageError: matplotlib is missing or the ending is not one of PNG, SVG, PDF.
+        FileProblem: the file cannot be written.
+
+    """
+    figure, axes = _canvas(path)
+    width = 0.8 / len(answer.results)
+    for index, (result, colour) in enumerate(zip(answer.results, _cycle(len(answer.results)), strict=True)):
+        places = [place + index * width for place in range(len(result.rows))]
+        counts = [row.sequences for row in result.rows]
+        below = [max(0, row.sequences - row.sequences_low) for row in result.rows]
+        above = [max(0, row.sequences_high - row.sequences) for row in result.rows]
+        bars = axes.bar(
+            places, counts, width * 0.9, color=colour, label=f"{result.model} on {result.num_gpus} x {result.gpu}"
+        )
+        axes.errorbar(places, counts, yerr=(below, above), fmt="none", ecolor=_INK, capsize=3, linewidth=1)
+        axes.bar_label(bars, labels=[f"{number:,}" for number in counts], padding=3, label_type="center", color="white")
+    rows = answer.results[0].rows
+    axes.set_xticks([place + width * (len(answer.results) - 1) / 2 for place in range(len(rows))])
+    axes.set_xticklabels([f"{row.kv_dtype}\n{row.context_tokens:,} tokens" for row in rows])
+    axes.set_ylabel("sequences that fit")
+    _finish(figure, axes, path, "Concurrency by KV precision")
+
+
+def plot_roofline(answer: Answer[RooflineResult], path: str) -> None:
+    """Draw the roof of every asked GPU in bf16 (else its first precision) and the points of every model on it.
+
+    Raises:
+        UsageError: matplotlib is missing or the ending is not one of PNG, SVG, PDF.
+        FileProblem: the file cannot be written.
+
+    """
+    figure, axes = _canvas(path)
+    result = answer.result
+    low, high = 0.25, 16384.0
+    names = list(dict.fromkeys(one.gpu for one in result.gpus))
+    for name, colour in zip(names, _cycle(len(names)), strict=True):
+        mine = [one for one in result.gpus if one.gpu == name]
+        roof = next((one for one in mine if one.precision == "bf16"), mine[0])
+        edge = roof.crossover_flop_per_byte
+        rates = [roof.bandwidth_bytes_per_s * low, roof.peak_flop_per_s, roof.peak_flop_per_s]
+        axes.plot([low, edge, high], rates, color=colour, linewidth=2, label=f"{name}, {roof.precision}")
+        axes.plot([edge, edge], [rates[0], rates[1]], color=colour, linewidth=0.8, linestyle=":")
+        axes.annotate(f"{edge:.0f} FLOP/B", (edge, rates[1]), textcoords="offset points", xytext=(4, 5), fontsize=8)
+        points = [point for point in result.points if point.gpu == name and point.attention_io == "flash"]
+        for phase, marker in (("decode", "o"), ("prefill", "^")):
+            shown = [point for point in points if point.phase == phase]
+            places = [point.flop_per_byte for point in shown]
+            reached = [point.flop / point.time_s for point in shown]
+            axes.scatter(places, reached, marker=marker, color=colour, edgecolor=_INK, linewidth=0.5, zorder=3)
+            for point, place, rate in zip(shown, places, reached, strict=True):
+                if phase == "decode":
+                    axes.annotate(
+                        f"b{point.batch}", (place, rate), textcoords="offset points", xytext=(6, -9), fontsize=7
+                    )
+    axes.scatter([], [], marker="o", color="white", edgecolor=_INK, label="decode at batch b")
+    axes.scatter([], [], marker="^", color="white", edgecolor=_INK, label="prefill")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("work per byte moved, FLOP/B")
+    axes.set_ylabel("rate, FLOP/s per GPU")
+    models = ", ".join(dict.fromkeys(point.model for point in result.points))
+    _finish(figure, axes, path, f"Roofline: {models}, {result.context_tokens:,} tokens")
+
+
+def plot_speculate(answer: Answer[SpeculateResult], path: str) -> None:
+    """Draw the speedup of each way of drafting with its published range.
+
+    Raises:
+        UsageError: matplotlib is missing or the ending is not one of PNG, SVG, PDF.
+        FileProblem: the file cannot be written.
+
+    """
+    figure, axes = _canvas(path)
+    width = 0.8 / len(answer.results)
+    for index, (result, colour) in enumerate(zip(answer.results, _cycle(len(answer.results)), strict=True)):
+        places = [place + index * width for place in range(len(result.rows))]
+        gains = [row.speedup for row in result.rows]
+        below = [max(0.0, row.speedup - row.speedup_low) for row in result.rows]
+        above = [max(0.0, row.speedup_high - row.speedup) for row in result.rows]
+        label = f"{result.model} on {result.num_gpus} x {result.gpu}, batch {result.batch}"
+        bars = axes.bar(places, gains, width * 0.9, color=colour, label=label)
+        axes.errorbar(places, gains, yerr=(below, above), fmt="none", ecolor=_INK, capsize=3, linewidth=1)
+        axes.bar_label(bars, labels=[f"{gain:.2f}x" for gain in gains], label_type="center", color="white")
+    axes.axhline(1, color=_INK, linewidth=0.8, linestyle="--")
+    rows = answer.results[0].rows
+    axes.set_xticks([place + width * (len(answer.results) - 1) / 2 for place in range(len(rows))])
+    axes.set_xticklabels([f"{row.method}\n{row.num_draft_tokens} draft tokens" for row in rows])
+    axes.set_ylabel("speedup over plain decoding")
+    _finish(figure, axes, path, "Speculative decoding")
+
+
+def _canvas(path: str) -> tuple[Any, Any]:
+    if not path.lower().endswith(_ENDINGS):
+        raise UsageError(
+            f"{path!r} does not end in {', '.join(_ENDINGS)}", place="--output", hint="name it x.png or x.svg"
+        )
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 - an optional extra
+    except ImportError:
+        raise UsageError(
+            "matplotlib is not installed", place="--format plot", hint="pip install 'infcalc[plot]'"
+        ) from None
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    # A fixed salt and no date: the same answer gives the same SVG, byte for byte.
+    mpl.rcParams.update({"svg.hashsalt": "infcalc", "font.size": 10, "axes.edgecolor": _INK, "text.color": _INK})
+    return plt.subplots(figsize=(8, 5), layout="constrained")
+
+
+def _cycle(number: int) -> list[str]:
+    return [_COLOURS[index % len(_COLOURS)] for index in range(number)]
+
+
+def _finish(figure: Any, axes: Any, path: str, title: str) -> None:  # noqa: ANN401 - matplotlib is optional
+    axes.set_title(title, loc="left", fontweight="bold")
+    axes.grid(visible=True, color=_GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.legend(frameon=False)
+    metadata = {"Date": None} if path.lower().endswith(".svg") else None
+    try:
+        figure.savefig(path, dpi=150, metadata=metadata)
+    except OSError as error:
+        raise FileProblem(
+            f"cannot be written: {error.strerror or error}", place=path, hint="check the folder"
+        ) from None

@@ -1,0 +1,86 @@
+"""A table before it has a look: columns with a key, a heading and a way to print a value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from infcalc.spec.explain import Input
+
+
+@frozen
+class Column:
+    """One column. ``key`` names the value in a row (and in CSV); ``show`` prints it for people."""
+
+    key: str
+    heading: str
+    show: Callable[[object], str] = str
+    left: bool = False
+
+
+@frozen
+class Table:
+    """Rows of raw values, each printed by its column. The first table of a view is the one that CSV holds."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Mapping[str, object], ...]
+
+
+@frozen
+class View:
+    """All that is shown for one answer: a line on the inputs, findings in words, tables, a drawing, notes."""
+
+    lead: str
+    findings: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    drawing: str = ""
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """Shown on stderr, apart from the data."""
+    explanations: tuple[str, ...] = ()
+
+
+def cells(table: Table) -> list[list[str]]:
+    """Return the printed cells of a table, row by row."""
+    return [[shown(row.get(column.key), column) for column in table.columns] for row in table.rows]
+
+
+def shown(value: object, column: Column) -> str:
+    """Return one value as its column prints it; a value that does not exist is a dash."""
+    return "-" if value is None else column.show(value)
+
+
+def count(value: object) -> str:
+    """Return a whole number with thousands separators; a fraction to three digits."""
+    if isinstance(value, float) and value != int(value):
+        return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.1f}"  # noqa: PLR2004 - four digits read as whole
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
+
+
+_QUIET = {"pp": 1, "dp": 1, "ep": 1, "dcp": 1}
+_ONLY_IN_JSON = frozenset({"max_num_batched_tokens", "block_tokens", "max_num_seqs"})
+
+
+def lead_line(inputs: tuple[Input, ...]) -> str:
+    """Return the first line of a table: what was assumed, then what was given."""
+    given = [_named(item) for item in inputs if item.origin.startswith("given")]
+    assumed = [
+        _named(item)
+        for item in inputs
+        if not item.origin.startswith("given")
+        and item.name not in _ONLY_IN_JSON
+        and _QUIET.get(item.name) != item.value
+    ]
+    return "; ".join(f"{word}: {', '.join(items)}" for word, items in (("assumed", assumed), ("given", given)) if items)
+
+
+def _named(item: Input) -> str:
+    value = item.value
+    if isinstance(value, tuple):
+        value = " ".join(f"{part:,}" if isinstance(part, int) else str(part) for part in value)
+    return f"{item.name.replace('_', ' ')} {value}"

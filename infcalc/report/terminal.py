@@ -1,0 +1,46 @@
+"""Views in a terminal: tables that fit its width, in colour where colour is wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TextIO
+
+from infcalc.report.table import Table, View, cells
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+
+def show(view: View, stream: TextIO) -> None:
+    """Print the view to a terminal."""
+    from rich.console import Console  # noqa: PLC0415 - start-up: only a terminal needs rich
+    from rich.padding import Padding  # noqa: PLC0415
+
+    console = Console(file=stream, highlight=False, soft_wrap=False)
+    console.print(view.lead, style="dim", markup=False)
+    for finding in view.findings:
+        console.print(finding, style="bold", markup=False)
+    for table in view.tables:
+        if table.rows:
+            console.print()
+            console.print(_rich(table))
+    if view.drawing:
+        console.print()
+        console.print(view.drawing, markup=False, no_wrap=True, overflow="crop")
+    for title, texts in (("explanation", view.explanations), ("notes", view.notes)):
+        if texts:
+            console.print(f"\n{title}:", style="dim")
+            for text in texts:
+                console.print(Padding(f"- {text}", (0, 0, 0, 2)), style="dim" if title == "notes" else "", markup=False)
+
+
+def _rich(table: Table) -> RichTable:
+    from rich import box  # noqa: PLC0415
+    from rich.table import Table as RichTable  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    drawn = RichTable(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in table.columns:
+        drawn.add_column(Text(column.heading), justify="left" if column.left else "right", overflow="fold")
+    for row in cells(table):
+        drawn.add_row(*(Text(text) for text in row))
+    return drawn

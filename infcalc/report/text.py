@@ -1,0 +1,73 @@
+"""Views as plain text, Markdown and CSV: for pipes, documents and scripts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.report.table import Table, View, cells
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def plain(view: View) -> str:
+    """Return the view as aligned text without colour."""
+    parts = [view.lead, *view.findings]
+    blocks = ["\n".join(part for part in parts if part)]
+    blocks += [_aligned(table) for table in view.tables if table.rows]
+    blocks += [text for text in (view.drawing, _bullets("explanation", view.explanations)) if text]
+    blocks.append(_bullets("notes", view.notes))
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def markdown(view: View) -> str:
+    """Return the view as Markdown; the numbers are those of the screen."""
+    blocks = [view.lead, *view.findings]
+    for table in view.tables:
+        if not table.rows:
+            continue
+        head = "| " + " | ".join(_cell(column.heading) for column in table.columns) + " |"
+        rule = "|" + "|".join("---" if column.left else "---:" for column in table.columns) + "|"
+        lines = ["| " + " | ".join(_cell(text) for text in row) + " |" for row in cells(table)]
+        blocks.append("\n".join([f"**{table.title}**", "", head, rule, *lines]))
+    if view.drawing:
+        blocks.append(f"```\n{view.drawing}\n```")
+    blocks += [f"- {text}" for text in (*view.explanations, *view.notes)]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def as_csv(view: View) -> str:
+    """Return the rows of the main table with their raw values, under their keys."""
+    import csv  # noqa: PLC0415 - start-up
+    import io  # noqa: PLC0415
+
+    out = io.StringIO()
+    table = view.tables[0]
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.key for column in table.columns])
+    for row in table.rows:
+        writer.writerow(["" if row.get(column.key) is None else row[column.key] for column in table.columns])
+    return out.getvalue()
+
+
+def _aligned(table: Table) -> str:
+    rows = cells(table)
+    headings = [column.heading for column in table.columns]
+    widths = [max(len(text) for text in texts) for texts in zip(headings, *rows, strict=True)]
+
+    def line(texts: Iterable[str]) -> str:
+        padded = (
+            text.ljust(width) if column.left else text.rjust(width)
+            for text, width, column in zip(texts, widths, table.columns, strict=True)
+        )
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([table.title, line(headings), "  ".join("-" * width for width in widths), *map(line, rows)])
+
+
+def _bullets(title: str, texts: tuple[str, ...]) -> str:
+    return "\n".join([f"{title}:", *(f"  - {text}" for text in texts)]) if texts else ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,1 @@
+"""One view per command: which tables, findings and notes an answer is shown as."""

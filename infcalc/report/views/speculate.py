@@ -1,0 +1,111 @@
+"""The view of ``infcalc speculate``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.report.table import Column, Table, View, count
+from infcalc.report.views.common import view_of
+from infcalc.speculation.priced import Breakeven
+from infcalc.units import format_bytes
+
+if TYPE_CHECKING:
+    from infcalc.api.answer import Answer
+    from infcalc.api.speculate import SpeculateResult
+    from infcalc.speculation.priced import SpeculationRow
+
+
+def view(answer: Answer[SpeculateResult]) -> View:
+    """Return one row per way of drafting, and where acceptance and cost come from."""
+    several = len(answer.results) > 1
+    who = (Column(key="model", heading="model", left=True), Column(key="gpu", heading="GPU", left=True))
+    table = Table(
+        title="Speculative decoding, at the best draft length of each method",
+        columns=(
+            *(who if several else ()),
+            Column(key="method", heading="method", left=True),
+            Column(key="batch", heading="batch", show=count),
+            Column(key="num_draft_tokens", heading="draft tokens", show=count),
+            Column(key="acceptance", heading="acceptance", show=_share),
+            Column(key="tokens_per_round", heading="tokens/round", show=_two),
+            Column(key="speedup", heading="speedup", show=_factor),
+            Column(key="speedup_low", heading="low", show=_factor),
+            Column(key="speedup_high", heading="high", show=_factor),
+            Column(key="breakeven", heading="pays up to batch", show=str),
+        ),
+        rows=tuple(
+            {
+                "model": result.model,
+                "gpu": f"{result.num_gpus} x {result.gpu}",
+                "method": row.method,
+                "batch": row.batch,
+                "num_draft_tokens": row.num_draft_tokens,
+                "acceptance": row.acceptance,
+                "tokens_per_round": row.tokens_per_round,
+                "speedup": row.speedup,
+                "speedup_low": row.speedup_low,
+                "speedup_high": row.speedup_high,
+                "breakeven": _breakeven(row, result.max_batch),
+            }
+            for result in answer.results
+            for row in result.rows
+        ),
+    )
+    sources = Table(
+        title="Where acceptance and cost come from",
+        columns=(
+            Column(key="method", heading="method", left=True),
+            Column(key="acceptance_source", heading="acceptance", left=True),
+            Column(key="cost_source", heading="cost", left=True),
+        ),
+        rows=tuple(
+            {"method": row.method, "acceptance_source": row.acceptance_source, "cost_source": row.cost_source}
+            for row in answer.result.rows
+        ),
+    )
+    memory = Table(
+        title="What the draft model adds to memory (all GPUs)",
+        columns=(
+            Column(key="name", heading="part", left=True),
+            Column(key="num_bytes", heading="size", show=lambda value: format_bytes(float(str(value)))),
+            Column(key="why", heading="made of", left=True),
+        ),
+        rows=tuple(
+            {"name": item.name, "num_bytes": item.num_bytes, "why": item.why}
+            for result in answer.results
+            for item in result.memory
+        ),
+    )
+    return view_of(answer, tables=(table, sources, memory), findings=tuple(_finding(one) for one in answer.results))
+
+
+def _finding(result: SpeculateResult) -> str:
+    best = max(result.rows, key=lambda row: row.speedup)
+    where = f"{result.model} on {result.num_gpus} x {result.gpu} at batch {result.batch}"
+    if best.speedup <= 1:
+        return f"{where}: drafting does not pay"
+    return (
+        f"{where}: {best.method} with {best.num_draft_tokens} draft tokens is the fastest, {best.speedup:.2f}x "
+        f"({best.speedup_low:.2f}x to {best.speedup_high:.2f}x) before engine overheads"
+    )
+
+
+def _breakeven(row: SpeculationRow, max_batch: int) -> str:
+    if row.breakeven_batch is not None:
+        return f"{row.breakeven_batch:,}"
+    if row.breakeven is Breakeven.ALWAYS and row.speedup <= 1:
+        # A mixture of experts reads more experts for the drafts of a small batch; a large one touches all anyway.
+        return f"not {row.batch:,}, but {max_batch:,}"
+    return f"all of {max_batch:,}" if row.breakeven is Breakeven.ALWAYS else "none"
+
+
+def _factor(value: object) -> str:
+    return f"{value:.2f}x" if isinstance(value, int | float) else str(value)
+
+
+def _two(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, int | float) else str(value)
+
+
+def _share(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, int | float) else str(value)

@@ -1,0 +1,362 @@
+"""Whether drafting pays on the clock: rounds priced by the time of real steps, and the batch where the gain ends.
+
+A round of gamma draft tokens at batch b takes
+
+    T(b, gamma) = verify(b, gamma + 1) + gamma * draft(b) + fixed
+
+where verify is one target step with gamma + 1 tokens per sequence and plain decoding takes verify(b, 1). The speedup
+is E * verify(b, 1) / T. Verification is free only while the step stays bound by memory; more tokens also touch more
+experts of a mixture, so that it is not free there even at batch 1. A tree verifies its nodes and the root instead of
+gamma + 1 tokens.
+
+This module knows no hardware: how long a step takes is handed in as a function (``decode_timer`` of the roofline).
+Costs measured as fractions of a target step (:class:`~infcalc.speculation.linear.DraftCost`) scale thus: a draft step
+with the target's plain step at the same batch, the fixed part with that at batch 1, being launches and sampling.
+Not counted: the draft's own prefill, and that tokens of one sequence share experts more often than chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from infcalc.errors import UsageError
+from infcalc.frozen import frozen
+from infcalc.spec.explain import Explanation, Input
+from infcalc.speculation.linear import (
+    FREE,
+    Acceptance,
+    DraftCost,
+    alpha_of_tokens_per_round,
+    survival_rates,
+    tokens_per_round,
+)
+from infcalc.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from fractions import Fraction
+
+    from infcalc.speculation.published import Profile
+
+StepTimer: TypeAlias = Callable[[int, int], float]
+"""Seconds of one target step, of (batch, tokens per sequence)."""
+DraftTimer: TypeAlias = Callable[[int], float]
+"""Seconds of one draft step, of the batch."""
+
+MAX_BATCH = 4096
+"""Largest batch that the search for the break-even looks at."""
+_LOGIT_BYTES = 4
+
+
+class Breakeven(StrEnum):
+    """Where a gain turns into a loss as the batch grows."""
+
+    AT_BATCH = "at_batch"
+    ALWAYS = "always"
+    """There is still a gain at the largest batch looked at."""
+    NEVER = "never"
+    """There is no gain at any batch looked at."""
+
+
+@frozen
+class Drafting:
+    """One way of drafting, ready to be priced.
+
+    ``acceptance`` is the typical one, ``low`` and ``high`` its published range (equal to it where one was given).
+    ``draft_timer`` replaces the per-token part of ``cost`` where the draft's own work is known. ``num_draft_tokens``
+    are the lengths to choose from; a tree (``tree_tokens`` verified per round) has one: its depth.
+    """
+
+    method: str
+    acceptance: Acceptance
+    low: Acceptance
+    high: Acceptance
+    num_draft_tokens: tuple[int, ...]
+    cost: DraftCost = FREE
+    draft_timer: DraftTimer | None = None
+    tree_tokens: int | None = None
+    acceptance_source: str = ""
+    cost_source: str = ""
+
+    def verified_tokens(self, num_draft_tokens: int) -> int:
+        """Tokens per sequence that the target computes in a round: the drafts and the token before them."""
+        return 1 + (num_draft_tokens if self.tree_tokens is None else self.tree_tokens)
+
+
+@frozen
+class SpeculationRow:
+    """What one way of drafting gives at one batch, at its best draft length.
+
+    ``acceptance`` is the uniform acceptance that yields the same tokens per round at this length, ``survival_rates``
+    what it was computed from. ``cost_ratio`` is one draft step over one plain step, ``verify_ratio`` the verifying step
+    over a plain one, ``fixed_ratio`` what a round costs besides.
+    """
+
+    method: str
+    batch: int
+    num_draft_tokens: int
+    verified_tokens: int
+    acceptance: float
+    acceptance_low: float
+    acceptance_high: float
+    survival_rates: tuple[float, ...]
+    tokens_per_round: float
+    tokens_per_round_low: float
+    tokens_per_round_high: float
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    breakeven: Breakeven
+    breakeven_batch: int | None
+    """Largest batch with a gain at this draft length; None when ``breakeven`` is always or never."""
+    cost_ratio: float
+    verify_ratio: float
+    fixed_ratio: float
+    plain_step_s: float
+    round_s: float
+    acceptance_source: str
+    cost_source: str
+
+
+@frozen
+class MemoryItem:
+    """One thing that drafting adds to memory, in bytes over all GPUs of a replica."""
+
+    name: str
+    num_bytes: int
+    why: str
+
+
+def drafting_of(
+    profile: Profile,
+    *,
+    acceptance: Acceptance | None = None,
+    num_draft_tokens: int | None = None,
+    draft_timer: DraftTimer | None = None,
+    cost_source: str = "",
+) -> Drafting:
+    """Return the published ``profile`` as a drafting to price, with what the user knows better in its place.
+
+    A given ``acceptance`` has no range. Without a given length, chains choose among those that were measured.
+    """
+    if num_draft_tokens is not None and num_draft_tokens < 1:
+        raise UsageError(
+            f"{num_draft_tokens} draft tokens is not a draft", place="--num-draft-tokens", hint="1 or more"
+        )
+    typical = profile.typical
+    first = profile.max_draft_tokens if profile.tree_tokens is not None else 1
+    return Drafting(
+        method=profile.method,
+        acceptance=acceptance or typical.acceptance(),
+        low=acceptance or profile.low.acceptance(),
+        high=acceptance or profile.high.acceptance(),
+        num_draft_tokens=tuple(range(first, profile.max_draft_tokens + 1))
+        if num_draft_tokens is None
+        else (num_draft_tokens,),
+        cost=profile.draft_cost,
+        draft_timer=draft_timer,
+        tree_tokens=profile.tree_tokens,
+        acceptance_source="given"
+        if acceptance
+        else f"{typical.title} [{typical.tag}]: {typical.source}, {typical.date}",
+        cost_source=cost_source or profile.cost_source,
+    )
+
+
+def round_time(drafting: Drafting, target: StepTimer, batch: int, num_draft_tokens: int) -> float:
+    """Return the seconds of one round: T(b, gamma) of this module's docstring."""
+    verify_s = target(batch, drafting.verified_tokens(num_draft_tokens))
+    fixed_s = drafting.cost.fixed_ratio * target(1, 1)
+    return verify_s + num_draft_tokens * _draft_step(drafting, target, batch) + fixed_s
+
+
+def speedup_at(
+    drafting: Drafting, target: StepTimer, batch: int, num_draft_tokens: int, *, acceptance: Acceptance | None = None
+) -> float:
+    """Return tokens per second with drafting over those without, at ``batch``."""
+    mean_tokens = tokens_per_round(acceptance or drafting.acceptance, num_draft_tokens)
+    return mean_tokens * target(batch, 1) / round_time(drafting, target, batch, num_draft_tokens)
+
+
+def rows(
+    draftings: Iterable[Drafting], target: StepTimer, *, batch: int = 1, max_batch: int = MAX_BATCH
+) -> tuple[SpeculationRow, ...]:
+    """Return one row per way of drafting, each at its best draft length for ``batch``.
+
+    ``max_batch`` bounds the search for the break-even (the sequences that fit, where they are known).
+
+    Raises:
+        UsageError: a batch below 1, or a drafting without lengths to choose from.
+
+    """
+    if batch < 1 or max_batch < 1:
+        raise UsageError(f"batch {min(batch, max_batch)} is not at least 1", place="--batch")
+    return tuple(_row(drafting, target, batch, max_batch) for drafting in draftings)
+
+
+def breakeven_batch(
+    drafting: Drafting, target: StepTimer, num_draft_tokens: int, *, max_batch: int = MAX_BATCH
+) -> tuple[Breakeven, int | None]:
+    """Return the largest batch at which ``num_draft_tokens`` drafts still gain time.
+
+    Powers of two are tried from ``max_batch`` down: the gain of a mixture of experts dips and recovers before it falls
+    for good. The last stretch is bisected.
+    """
+
+    def gains(batch: int) -> bool:
+        return speedup_at(drafting, target, batch, num_draft_tokens) > 1
+
+    if gains(max_batch):
+        return Breakeven.ALWAYS, None
+    loses = max_batch
+    power = 1 << (max_batch.bit_length() - 1)
+    while power and (power == loses or not gains(power)):
+        loses = power
+        power >>= 1
+    if not power:
+        return Breakeven.NEVER, None
+    while loses - power > 1:
+        middle = (loses + power) // 2
+        if gains(middle):
+            power = middle
+        else:
+            loses = middle
+    return Breakeven.AT_BATCH, power
+
+
+def draft_memory(
+    *,
+    draft_weights_bytes: float,
+    draft_kv_bytes_per_token: float | Fraction,
+    target_kv_bytes_per_token: float | Fraction,
+    vocab_size: int,
+    batch: int,
+    context_tokens: int,
+    num_draft_tokens: int,
+) -> tuple[MemoryItem, ...]:
+    """Return what drafting adds to memory, by name.
+
+    Draft weights, the draft's own KV cache for the whole context, look-ahead slots for the drafts in both caches, and
+    the logits of the drafted positions (32 bit).
+
+    >>> [item.name for item in draft_memory(draft_weights_bytes=1, draft_kv_bytes_per_token=1,
+    ...     target_kv_bytes_per_token=1, vocab_size=1, batch=1, context_tokens=1, num_draft_tokens=1)]
+    ['draft weights', 'draft kv', 'look-ahead kv', 'draft compute (logits)']
+    """
+    own = float(draft_kv_bytes_per_token)
+    both = own + float(target_kv_bytes_per_token)
+    return (
+        MemoryItem(name="draft weights", num_bytes=round(draft_weights_bytes), why="loaded beside the target"),
+        MemoryItem(
+            name="draft kv",
+            num_bytes=round(batch * context_tokens * own),
+            why=f"{batch} x {context_tokens} tokens x {own:.6g} B",
+        ),
+        MemoryItem(
+            name="look-ahead kv",
+            num_bytes=round(batch * num_draft_tokens * both),
+            why=f"{batch} x {num_draft_tokens} draft tokens in both caches x {both:.6g} B",
+        ),
+        MemoryItem(
+            name="draft compute (logits)",
+            num_bytes=batch * num_draft_tokens * vocab_size * _LOGIT_BYTES,
+            why=f"{batch} x {num_draft_tokens} more positions x {vocab_size} logits x {_LOGIT_BYTES} B",
+        ),
+    )
+
+
+def explain_row(row: SpeculationRow) -> tuple[Explanation, ...]:
+    """Return how tokens per round, speedup and break-even of a row came about."""
+    survivors = " + ".join(["1", *(f"{rate:.3g}" for rate in row.survival_rates)])
+    source = Input(name="s", value=row.survival_rates, origin=row.acceptance_source)
+    plain = format_seconds(row.plain_step_s)
+    parts = (
+        f"verify {row.verified_tokens} tokens {row.verify_ratio:.3f} + {row.num_draft_tokens} drafts x "
+        f"{row.cost_ratio:.3f} + fixed {row.fixed_ratio:.3f} plain steps of {plain} = {format_seconds(row.round_s)}"
+    )
+    return (
+        Explanation(
+            quantity="tokens_per_round",
+            formula="E = 1 + s_1 + ... + s_gamma",
+            substituted=f"{survivors} = {row.tokens_per_round:.3f}",
+            inputs=(source,),
+            source="Leviathan et al. 2023",
+        ),
+        Explanation(
+            quantity="speedup",
+            formula="S = E * plain step / (verify step + gamma * draft step + fixed)",
+            substituted=(
+                f"{row.tokens_per_round:.3f} x {plain} / {format_seconds(row.round_s)} = {row.speedup:.3f} ({parts})"
+            ),
+            inputs=(
+                Input(name="draft step / plain step", value=row.cost_ratio, origin=row.cost_source),
+                Input(name="fixed / plain step", value=row.fixed_ratio, origin=row.cost_source),
+                Input(name="verify step / plain step", value=row.verify_ratio, origin="roofline of the target"),
+            ),
+        ),
+        Explanation(
+            quantity="breakeven_batch",
+            formula="largest batch with S > 1 at this draft length",
+            substituted=row.breakeven if row.breakeven_batch is None else f"batch {row.breakeven_batch}",
+        ),
+    )
+
+
+def explain_memory(items: Iterable[MemoryItem]) -> tuple[Explanation, ...]:
+    """Return how each line item of :func:`draft_memory` came about."""
+    return tuple(
+        Explanation(quantity=item.name, formula="bytes", substituted=f"{item.why} = {format_bytes(item.num_bytes)}")
+        for item in items
+    )
+
+
+def _draft_step(drafting: Drafting, target: StepTimer, batch: int) -> float:
+    if drafting.draft_timer is not None:
+        return drafting.draft_timer(batch)
+    return drafting.cost.cost_ratio * target(batch, 1)
+
+
+def _row(drafting: Drafting, target: StepTimer, batch: int, max_batch: int) -> SpeculationRow:
+    lengths = drafting.num_draft_tokens
+    if not lengths or min(lengths) < 1:
+        raise UsageError(
+            f"{drafting.method} has no draft length of 1 or more to choose from", place="--num-draft-tokens"
+        )
+    # The first of equals: a longer draft that gains nothing only costs memory.
+    best = max(lengths, key=lambda length: speedup_at(drafting, target, batch, length))
+    plain_s = target(batch, 1)
+    round_s = round_time(drafting, target, batch, best)
+    verified = drafting.verified_tokens(best)
+    typical, *ends = (
+        tokens_per_round(acceptance, best) for acceptance in (drafting.acceptance, drafting.low, drafting.high)
+    )
+    # Publications of one method may change places at short drafts: the range is that of all of them.
+    tokens = (typical, min(typical, *ends), max(typical, *ends))
+    state, at_batch = breakeven_batch(drafting, target, best, max_batch=max_batch)
+    return SpeculationRow(
+        method=drafting.method,
+        batch=batch,
+        num_draft_tokens=best,
+        verified_tokens=verified,
+        acceptance=alpha_of_tokens_per_round(tokens[0], best),
+        acceptance_low=alpha_of_tokens_per_round(tokens[1], best),
+        acceptance_high=alpha_of_tokens_per_round(tokens[2], best),
+        survival_rates=survival_rates(drafting.acceptance, best),
+        tokens_per_round=tokens[0],
+        tokens_per_round_low=tokens[1],
+        tokens_per_round_high=tokens[2],
+        speedup=tokens[0] * plain_s / round_s,
+        speedup_low=tokens[1] * plain_s / round_s,
+        speedup_high=tokens[2] * plain_s / round_s,
+        breakeven=state,
+        breakeven_batch=at_batch,
+        cost_ratio=_draft_step(drafting, target, batch) / plain_s,
+        verify_ratio=target(batch, verified) / plain_s,
+        fixed_ratio=drafting.cost.fixed_ratio * target(1, 1) / plain_s,
+        plain_step_s=plain_s,
+        round_s=round_s,
+        acceptance_source=drafting.acceptance_source,
+        cost_source=drafting.cost_source,
+    )

@@ -1,0 +1,13 @@
+"""What every test gets: no configuration of the user who runs them, and one compiled catalog for all."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _isolation(tmp_path_factory: pytest.TempPathFactory) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield

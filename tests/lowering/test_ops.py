@@ -1,0 +1,502 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infcalc.errors import UsageError
+from infcalc.lowering.ops import (
+    AttentionIo,
+    Decode,
+    ElementwiseIo,
+    Op,
+    OpKind,
+    Prefill,
+    StepShape,
+    attended_pairs,
+    chunked_pairs,
+    experts_touched,
+    mtp_as_model,
+    operations,
+    pooled_pairs,
+)
+from infcalc.lowering.tensors import inventory, parameters
+from infcalc.memory.kv import constant_bytes, kv_components, sequence_bytes
+from infcalc.spec.kv import KV_FORMATS
+from infcalc.spec.layers import (
+    CompressedAttention,
+    DenseFeedForward,
+    GroupedAttention,
+    Indexer,
+    LatentAttention,
+    Layer,
+    LayerRun,
+    Matrix,
+    MoeFeedForward,
+    Reach,
+    RecurrentKind,
+    RecurrentMixer,
+    Shard,
+)
+from infcalc.spec.model import Model
+from infcalc.spec.parallelism import Parallelism
+from infcalc.spec.weights import TensorRole, WeightQuantization, WeightRule
+from tests.roofline.shapes import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, MISTRAL_7B, MIXTRAL
+
+
+def decode(context: int, batch: int = 1, new: int = 1) -> StepShape:
+    return StepShape(decodes=(Decode(context_tokens=context, num_sequences=batch, new_tokens=new),))
+
+
+def prefill(new: int, cached: int = 0, batch: int = 1, sampled: int = 1) -> StepShape:
+    part = Prefill(new_tokens=new, cached_tokens=cached, num_sequences=batch, sampled_positions=sampled)
+    return StepShape(prefills=(part,))
+
+
+def one_layer(mixer: GroupedAttention | LatentAttention | CompressedAttention | RecurrentMixer) -> Model:
+    layer = Layer(mixer=mixer, feed_forward=DenseFeedForward(width=512))
+    return replace(LLAMA_8B, layers=(LayerRun(num_layers=4, layer=layer),))
+
+
+def flop(ops: tuple[Op, ...], *kinds: OpKind) -> float:
+    return sum(op.flop for op in ops if op.kind in kinds)
+
+
+def find(ops: tuple[Op, ...], kind: OpKind) -> Op:
+    (found,) = (op for op in ops if op.kind is kind)
+    return found
+
+
+def moved(ops: tuple[Op, ...], *kinds: OpKind) -> float:
+    return sum(op.activation_bytes for op in ops if op.kind in kinds)
+
+
+def named(ops: tuple[Op, ...], name: str) -> Op:
+    (found,) = (op for op in ops if op.name == name)
+    return found
+
+
+def kv_read(ops: tuple[Op, ...]) -> float:
+    return sum(op.kv_read_bytes for op in ops)
+
+
+def kv_written(ops: tuple[Op, ...]) -> float:
+    return sum(op.kv_write_bytes for op in ops)
+
+
+def weights_read(ops: tuple[Op, ...]) -> float:
+    return sum(op.weight_bytes for op in ops)
+
+
+# --- the masks ---
+
+
+@given(new=st.integers(1, 40), cached=st.integers(0, 40), window=st.none() | st.integers(1, 50))
+def test_pairs_of_causal_and_sliding_attention_are_those_a_mask_lets_through(
+    new: int, cached: int, window: int | None
+) -> None:
+    reach = window or 10**6
+    counted = sum(1 for query in range(cached, cached + new) for key in range(query + 1) if query - key < reach)
+    assert attended_pairs(new, cached, window) == counted
+
+
+@given(new=st.integers(1, 40), cached=st.integers(0, 40), chunk=st.integers(1, 50))
+def test_pairs_of_chunked_attention_stay_in_the_chunk(new: int, cached: int, chunk: int) -> None:
+    counted = sum(
+        1 for query in range(cached, cached + new) for key in range(query + 1) if query // chunk == key // chunk
+    )
+    assert chunked_pairs(new, cached, chunk) == counted
+
+
+@given(new=st.integers(1, 40), cached=st.integers(0, 40), pool=st.integers(1, 9), limit=st.none() | st.integers(1, 9))
+def test_pairs_with_pooled_entries_count_whole_entries_up_to_the_limit(
+    new: int, cached: int, pool: int, limit: int | None
+) -> None:
+    counted = sum(min((query + 1) // pool, limit or 10**6) for query in range(cached, cached + new))
+    assert pooled_pairs(new, cached, pool, limit) == counted
+
+
+# --- matrix multiplications and weights ---
+
+
+def test_gemm_flop_is_two_per_linear_weight_and_token() -> None:
+    counts = parameters(inventory(LLAMA_70B))
+    norms = (80 * 2 + 1) * 8192
+    linear = counts.total - counts.embedding - counts.lm_head - norms
+    ops = operations(LLAMA_70B, prefill(100))
+    assert flop(ops, OpKind.GEMM) == 2 * 100 * linear
+    assert flop(ops, OpKind.LM_HEAD) == 2 * counts.lm_head
+
+
+def test_decode_reads_every_weight_once_and_one_embedding_row_per_token() -> None:
+    total = sum(tensor.bytes_total for tensor in inventory(LLAMA_70B))
+    table = 128_256 * 8192 * 2
+    for batch in (1, 64):
+        assert weights_read(operations(LLAMA_70B, decode(10, batch))) == total - table + batch * 8192 * 2
+
+
+@pytest.mark.parametrize("weights", ["awq", "fp8_block", "int8", "mxfp4"])
+def test_quantized_weight_traffic_is_that_of_the_inventory(weights: str) -> None:
+    quantization = WeightQuantization(format=weights)
+    tensors = inventory(LLAMA_8B, quantization)
+    linear = sum(tensor.bytes_total for tensor in tensors if tensor.role is not TensorRole.EMBEDDING)
+    ops = operations(LLAMA_8B, decode(1), quantization=quantization)
+    assert weights_read(ops) - 4096 * 2 == linear
+    assert linear < 0.6 * sum(tensor.bytes_total for tensor in inventory(LLAMA_8B))
+
+
+@pytest.mark.parametrize(
+    ("weights", "precision"),
+    [("bf16", "bf16"), ("awq", "bf16"), ("fp8", "fp8"), ("int8", "int8"), ("fp8_a16", "bf16"), ("nvfp4", "fp4")],
+)
+def test_weight_only_formats_compute_in_16_bit(weights: str, precision: str) -> None:
+    ops = operations(LLAMA_8B, decode(1), quantization=WeightQuantization(format=weights))
+    assert named(ops, "qkv").precision == precision
+    assert find(ops, OpKind.LM_HEAD).precision == "bf16"
+
+
+def test_layers_stored_otherwise_are_their_own_op() -> None:
+    rule = WeightRule(layers=(0, 31), format="bf16")
+    ops = operations(LLAMA_8B, decode(1), quantization=WeightQuantization(format="fp8", rules=(rule,)))
+    halves = [op for op in ops if op.name == "gate_up"]
+    assert sorted((op.num_layers, op.precision) for op in halves) == [(2, "bf16"), (30, "fp8")]
+
+
+def test_head_works_on_sampled_positions_only() -> None:
+    assert all(op.kind is not OpKind.LM_HEAD for op in operations(LLAMA_8B, prefill(512, sampled=0)))
+    verified = find(operations(LLAMA_8B, decode(100, batch=3, new=5)), OpKind.LM_HEAD)
+    assert verified.flop == 2 * 15 * 128_256 * 4096
+    assert verified.activation_bytes == 15 * (4096 * 2 + 128_256 * 4)
+
+
+def test_tied_embeddings_serve_as_head() -> None:
+    tied = replace(LLAMA_8B, tied_embeddings=True)
+    assert find(operations(tied, decode(1)), OpKind.LM_HEAD) == find(operations(LLAMA_8B, decode(1)), OpKind.LM_HEAD)
+
+
+def test_input_of_a_fused_projection_is_read_once() -> None:
+    ops = operations(LLAMA_8B, prefill(10))
+    assert named(ops, "qkv").activation_bytes == 32 * 10 * (4096 + 4096 + 2 * 1024) * 2
+    assert named(ops, "gate_up").activation_bytes == 32 * 10 * (4096 + 2 * 14_336) * 2
+
+
+def test_tensor_parallel_ranks_share_the_work_evenly() -> None:
+    whole = operations(LLAMA_70B, decode(4096, 8))
+    rank = operations(LLAMA_70B, decode(4096, 8), parallelism=Parallelism(tp=4))
+    kinds = (OpKind.GEMM, OpKind.ATTENTION_DECODE, OpKind.LM_HEAD)
+    assert flop(whole, *kinds) == 4 * flop(rank, *kinds)
+    assert kv_read(whole) == 4 * kv_read(rank)
+
+
+def test_kv_heads_are_replicated_beyond_their_number() -> None:
+    read = [kv_read(operations(LLAMA_70B, decode(100), parallelism=Parallelism(tp=tp))) for tp in (8, 16)]
+    assert read[0] == read[1] == 40_960 * 100
+
+
+def test_decode_context_parallelism_spreads_what_ranks_would_replicate() -> None:
+    plain = kv_read(operations(DEEPSEEK_V3, decode(800), parallelism=Parallelism(tp=8)))
+    assert kv_read(operations(DEEPSEEK_V3, decode(800), parallelism=Parallelism(tp=8, dcp=8))) == plain / 8
+
+
+# --- attention ---
+
+
+def test_decode_reads_the_cache_by_kv_heads() -> None:
+    # github.com/hahnyuan/LLM-Viewer/issues/12: 0.5 GiB, not the 2 GiB of counting query heads.
+    assert kv_read(operations(LLAMA_8B, decode(4096))) == 536_870_912
+
+
+def test_attention_flop_of_a_decode_step() -> None:
+    attention = find(operations(LLAMA_70B, decode(4096)), OpKind.ATTENTION_DECODE)
+    assert attention.flop == 80 * 4097 * 2 * 64 * 128 * 2
+
+
+def test_prefill_in_two_chunks_is_the_work_of_one() -> None:
+    whole = operations(LLAMA_8B, prefill(1000))
+    first, second = operations(LLAMA_8B, prefill(600, sampled=0)), operations(LLAMA_8B, prefill(400, cached=600))
+    for kinds in ((OpKind.GEMM,), (OpKind.ATTENTION_PREFILL,), (OpKind.LM_HEAD,)):
+        assert flop(whole, *kinds) == flop(first, *kinds) + flop(second, *kinds)
+    assert kv_written(whole) == kv_written(first) + kv_written(second)
+    assert kv_read(whole) == 0
+    assert kv_read(second) == 600 * 131_072
+
+
+def test_a_mixed_step_reads_weights_once_and_adds_the_rest() -> None:
+    mixed = operations(
+        LLAMA_8B, StepShape(prefills=(Prefill(new_tokens=300),), decodes=(Decode(context_tokens=50, num_sequences=7),))
+    )
+    alone = operations(LLAMA_8B, prefill(300)), operations(LLAMA_8B, decode(50, 7))
+    assert sum(op.flop for op in mixed) == sum(op.flop for ops in alone for op in ops)
+    assert kv_read(mixed) == kv_read(alone[1])
+    assert named(mixed, "down").weight_bytes == named(alone[0], "down").weight_bytes
+
+
+def test_window_limits_reads_and_pairs() -> None:
+    short, long = operations(MISTRAL_7B, decode(1000)), operations(MISTRAL_7B, decode(100_000))
+    assert kv_read(short) == 1000 * 131_072
+    assert kv_read(long) == 4096 * 131_072
+    assert find(long, OpKind.ATTENTION_DECODE).flop == 32 * 4096 * 2 * 32 * 128 * 2
+
+
+def test_chunked_attention_prefills_exactly_and_decodes_as_if_its_chunk_were_full() -> None:
+    mixer = GroupedAttention(num_heads=4, num_kv_heads=4, head_dim=64, reach=Reach.CHUNKED, window_tokens=100)
+    model = one_layer(mixer)
+    ops = operations(model, prefill(250))
+    assert find(ops, OpKind.ATTENTION_PREFILL).flop == 4 * chunked_pairs(250, 0, 100) * 2 * 4 * 128
+    assert kv_read(operations(model, prefill(10, cached=130))) == 4 * 30 * 4 * 128 * 2
+    assert kv_read(operations(model, decode(300))) == 4 * 100 * 4 * 128 * 2
+
+
+def test_naive_attention_moves_the_scores_four_times() -> None:
+    flash = find(operations(LLAMA_70B, prefill(4096)), OpKind.ATTENTION_PREFILL)
+    naive = find(operations(LLAMA_70B, prefill(4096), attention_io=AttentionIo.NAIVE), OpKind.ATTENTION_PREFILL)
+    assert naive.activation_bytes - flash.activation_bytes == 4 * 80 * 64 * 4096 * 4096 * 2
+    assert flash.activation_bytes == 80 * 4096 * (2 * 64 * 128 + 2 * 8 * 128) * 2
+    assert naive.flop == flash.flop
+
+
+def test_naive_latent_and_compressed_attention_move_their_scores_too() -> None:
+    def scores(model: Model, shape: StepShape) -> float:
+        naive = operations(model, shape, attention_io=AttentionIo.NAIVE)
+        return sum(op.activation_bytes for op in naive) - sum(op.activation_bytes for op in operations(model, shape))
+
+    assert scores(DEEPSEEK_V3, decode(1000, batch=2, new=3)) == 61 * 2 * 4 * 128 * 3 * 1003 * 2
+    mixer = CompressedAttention(num_heads=64, entry_dim=512, rope_dim=64, window_tokens=128, compression=4)
+    assert scores(one_layer(mixer), decode(4000)) == 4 * 4 * 64 * (128 + 1000 + 1) * 2
+
+
+def test_sparse_grouped_attention_reads_what_it_selects() -> None:
+    indexer = Indexer(num_heads=4, head_dim=128, topk_tokens=2048, pool_tokens=16)
+    model = one_layer(GroupedAttention(num_heads=32, num_kv_heads=4, head_dim=128, indexer=indexer))
+    ops = operations(model, decode(50_000))
+    assert find(ops, OpKind.ATTENTION_DECODE).kv_read_bytes == 4 * 2048 * 4 * 256 * 2
+    assert find(ops, OpKind.ATTENTION_DECODE).flop == 4 * 2048 * 2 * 32 * 256
+    # One key entry of 132 bytes per 16 tokens.
+    assert find(ops, OpKind.INDEXER).kv_read_bytes == 4 * 3125 * 132
+    assert find(ops, OpKind.INDEXER).kv_write_bytes == 4 * 132 / 16
+    whole = operations(model, prefill(100, cached=50_000))
+    assert find(whole, OpKind.ATTENTION_PREFILL).kv_read_bytes == 4 * 50_000 * 4 * 256 * 2
+
+
+def test_layers_that_share_a_cache_write_none_and_read_the_new_tokens_too() -> None:
+    mixer = GroupedAttention(num_heads=4, num_kv_heads=2, head_dim=64, shares_kv=True)
+    ops = operations(one_layer(mixer), prefill(7, cached=3))
+    assert kv_written(ops) == 0
+    assert kv_read(ops) == 4 * 10 * 2 * 128 * 2
+
+
+def test_latent_attention_decodes_absorbed() -> None:
+    ops = operations(DEEPSEEK_V3, decode(1000, 2))
+    assert kv_read(ops) == 2 * 1000 * 70_272
+    # Queries of 576 in, outputs of 512 out, for each of 128 heads.
+    assert moved(ops, OpKind.ATTENTION_DECODE) == 61 * 2 * 128 * (576 + 512) * 2
+    assert flop(ops, OpKind.ATTENTION_DECODE) == 61 * 2 * 1001 * 2 * 128 * (512 + 64 + 512)
+
+
+def test_latent_attention_prefills_expanded_and_expands_its_cached_prefix_again() -> None:
+    ops = operations(DEEPSEEK_V3, prefill(100, cached=900))
+    assert flop(ops, OpKind.ATTENTION_PREFILL) == 61 * attended_pairs(100, 900) * 2 * 128 * (128 + 64 + 128)
+    assert kv_read(ops) == 900 * 70_272
+    # Queries and outputs of the new tokens, keys and values of all of them: per head 192 + 128 elements each.
+    assert moved(ops, OpKind.ATTENTION_PREFILL) == 61 * (100 + 1000) * 128 * (192 + 128) * 2
+    up = [op for op in ops if op.name == "kv_b"]
+    assert sum(op.flop for op in up) == 61 * 2 * 1000 * 512 * 128 * (128 + 128)
+    assert (
+        sum(op.flop for op in operations(DEEPSEEK_V3, decode(900)) if op.name == "kv_b")
+        == sum(op.flop for op in up) / 1000
+    )
+
+
+def test_latent_cache_is_whole_on_every_tensor_parallel_rank() -> None:
+    rank = operations(DEEPSEEK_V3, decode(1000), parallelism=Parallelism(tp=8))
+    assert kv_read(rank) == 1000 * 70_272
+    whole = flop(operations(DEEPSEEK_V3, decode(1000)), OpKind.ATTENTION_DECODE)
+    assert flop(rank, OpKind.ATTENTION_DECODE) == whole / 8
+
+
+def test_sparse_attention_reads_the_selected_tokens_and_all_indexer_keys() -> None:
+    indexer = Indexer(num_heads=64, head_dim=128, topk_tokens=2048)
+    layer = DEEPSEEK_V3.layers[0].layer
+    assert isinstance(layer.mixer, LatentAttention)
+    model = one_layer(replace(layer.mixer, indexer=indexer))
+    ops = operations(model, decode(100_000))
+    assert find(ops, OpKind.ATTENTION_DECODE).kv_read_bytes == 4 * 2048 * 576 * 2
+    assert find(ops, OpKind.ATTENTION_DECODE).flop == 4 * 2048 * 2 * 128 * (576 + 512)
+    scores = find(ops, OpKind.INDEXER)
+    assert scores.kv_read_bytes == 4 * 100_000 * 132
+    assert scores.flop == 4 * 100_001 * 2 * 64 * 128
+    assert scores.activation_bytes == 4 * 64 * 128 * 2
+    assert find(operations(model, decode(100, batch=3, new=2)), OpKind.INDEXER).activation_bytes == 4 * 6 * 64 * 128 * 2
+    shared = one_layer(replace(layer.mixer, indexer=replace(indexer, shared=True)))
+    assert all(op.kind is not OpKind.INDEXER for op in operations(shared, decode(100_000)))
+
+
+def test_compressed_attention_reads_its_window_and_the_selected_entries() -> None:
+    mixer = CompressedAttention(
+        num_heads=64,
+        entry_dim=512,
+        rope_dim=64,
+        window_tokens=128,
+        compression=4,
+        indexer=Indexer(num_heads=64, head_dim=128, topk_tokens=512),
+    )
+    ops = operations(one_layer(mixer), decode(40_000))
+    attention = find(ops, OpKind.ATTENTION_DECODE)
+    assert attention.kv_read_bytes == 4 * (128 + 512) * 1024
+    assert attention.flop == 4 * (128 + 512) * 2 * 64 * 2 * 512
+    # Queries in and outputs out of 64 heads, and the new entry.
+    assert attention.activation_bytes == 4 * (64 + 64 + 1) * 512 * 2
+    assert find(ops, OpKind.INDEXER).kv_read_bytes == 4 * 10_000 * 132
+
+
+_RECURRENT = RecurrentMixer(
+    recurrent=RecurrentKind.GATED_DELTA_NET,
+    state_elements=32 * 128 * 128,
+    conv_elements=3 * 8192,
+    matrices=(Matrix(name="in_proj", rows=12_288, columns=4096, role=TensorRole.RECURRENT, shard=Shard.ROWS),),
+)
+
+
+def test_recurrent_state_is_read_and_written_once_per_sequence() -> None:
+    state_bytes = 32 * 128 * 128 * 4 + 3 * 8192 * 2
+    for shape in (decode(50_000, batch=6), prefill(1000, batch=6)):
+        ops = operations(one_layer(_RECURRENT), shape)
+        assert kv_read(ops) == kv_written(ops) == 4 * 6 * state_bytes
+    assert find(operations(one_layer(_RECURRENT), decode(1)), OpKind.RECURRENT).flop == 4 * 7 * 32 * 128 * 128
+    assert named(operations(one_layer(_RECURRENT), prefill(9)), "in_proj").flop == 4 * 2 * 9 * 12_288 * 4096
+
+
+@pytest.mark.parametrize("tp", [1, 8, 16])
+@pytest.mark.parametrize("kv", ["bf16", "fp8", "int4", "q8_0"])
+@pytest.mark.parametrize("model", [LLAMA_70B, MISTRAL_7B, DEEPSEEK_V3, one_layer(_RECURRENT)], ids=lambda m: m.name)
+def test_a_decode_step_reads_the_cache_that_memory_holds(model: Model, kv: str, tp: int) -> None:
+    ranks = Parallelism(tp=tp)
+    parts = kv_components(model, KV_FORMATS[kv], parallelism=ranks)
+    for context in (64, 4096, 20_000):
+        ops = operations(model, decode(context), parallelism=ranks, kv=KV_FORMATS[kv])
+        assert kv_read(ops) == sequence_bytes(parts, context)
+        grown = sum(float(part.bytes_per_token) for part in parts) + constant_bytes(parts)
+        assert kv_written(ops) == pytest.approx(grown)
+
+
+@pytest.mark.parametrize("kv", ["fp8_ds_mla", "nvfp4_ds_mla"])
+def test_latent_records_are_those_of_memory(kv: str) -> None:
+    parts = kv_components(DEEPSEEK_V3, KV_FORMATS[kv])
+    assert kv_read(operations(DEEPSEEK_V3, decode(640), kv=KV_FORMATS[kv])) == sequence_bytes(parts, 640)
+
+
+def test_compressed_records_are_those_of_memory() -> None:
+    mixer = CompressedAttention(num_heads=64, entry_dim=512, rope_dim=64, window_tokens=128, compression=128)
+    model = one_layer(mixer)
+    for kv in ("bf16", "fp8_ds_mla"):
+        parts = kv_components(model, KV_FORMATS[kv])
+        assert kv_read(operations(model, decode(12_800), kv=KV_FORMATS[kv])) == sequence_bytes(parts, 12_800)
+
+
+# --- experts ---
+
+
+def test_touched_experts_lie_between_one_token_and_all() -> None:
+    # github.com/inference-sim/inference-sim/pull/561 and github.com/vllm-project/vllm/pull/54228.
+    assert [round(experts_touched(8, 8, 2, batch), 2) for batch in (1, 2, 4, 16)] == [2.0, 3.5, 5.47, 7.92]
+    assert [round(experts_touched(16, 128, 8, tokens), 2) for tokens in (1, 8, 32)] == [1.0, 6.45, 13.97]
+
+
+def test_mixture_reads_active_weights_at_batch_one_and_nearly_all_at_sixteen() -> None:
+    counts = parameters(inventory(MIXTRAL))
+    alone = weights_read(operations(MIXTRAL, decode(1)))
+    assert alone == pytest.approx(2 * counts.active_without_embedding + 4096 * 2)
+    sixteen = weights_read(operations(MIXTRAL, decode(1, 16)))
+    assert sixteen == pytest.approx(2 * (counts.total - counts.embedding) * 0.99, rel=0.01)
+
+
+def test_mixture_computes_with_the_experts_of_each_token_only() -> None:
+    ops = operations(MIXTRAL, prefill(1000))
+    assert flop(ops, OpKind.MOE) == 32 * 2 * 1000 * 2 * 3 * 4096 * 14_336
+    # Each token goes to two experts: gate and up take 4096 in and 2 x 14,336 out, down the other way round.
+    assert moved(ops, OpKind.MOE) == 32 * 1000 * 2 * (4096 + 2 * 14_336 + 14_336 + 4096) * 2
+    assert flop(ops, OpKind.ROUTER) == 32 * 2 * 1000 * 8 * 4096
+
+
+def test_expert_parallel_ranks_hold_whole_experts_and_meet_the_tokens_of_all_attention_ranks() -> None:
+    ranks = Parallelism(tp=1, dp=8, ep=8)
+    ops = operations(DEEPSEEK_V3, decode(100, 4), parallelism=ranks)
+    one_expert = 3 * 7168 * 2048
+    assert flop(ops, OpKind.MOE) == 58 * 2 * (4 * 8 * 8 / 8) * one_expert
+    read = sum(op.weight_bytes for op in ops if op.kind is OpKind.MOE)
+    assert read == pytest.approx(58 * experts_touched(32, 256, 8, 32) * one_expert * 2)
+
+
+def test_expert_tensor_parallelism_splits_each_expert() -> None:
+    whole, rank = (operations(MIXTRAL, decode(1, 4), parallelism=Parallelism(tp=tp)) for tp in (1, 4))
+    assert flop(whole, OpKind.MOE) == 4 * flop(rank, OpKind.MOE)
+    assert sum(op.weight_bytes for op in whole if op.kind is OpKind.MOE) == pytest.approx(
+        4 * sum(op.weight_bytes for op in rank if op.kind is OpKind.MOE)
+    )
+
+
+def test_biases_of_untouched_experts_are_not_read() -> None:
+    block = MoeFeedForward(num_experts=128, experts_per_token=4, expert_width=2880, expert_bias=True)
+    bare = replace(block, expert_bias=False)
+    layer = MIXTRAL.layers[0].layer
+
+    def read(part: MoeFeedForward, batch: int) -> float:
+        model = replace(MIXTRAL, layers=(LayerRun(num_layers=1, layer=replace(layer, feed_forward=part)),))
+        return find_norms(operations(model, decode(1, batch)))
+
+    def find_norms(ops: tuple[Op, ...]) -> float:
+        return named(ops, "norms and biases").weight_bytes
+
+    biases = 128 * (2 * 2880 + 4096) * 2
+    assert read(block, 1) - read(bare, 1) == pytest.approx(biases * 4 / 128)
+    assert read(block, 10_000) - read(bare, 10_000) == pytest.approx(biases)
+
+
+# --- elementwise, drafts, errors ---
+
+
+def test_separate_elementwise_kernels_move_activations() -> None:
+    fused = operations(LLAMA_8B, prefill(100))
+    apart = operations(LLAMA_8B, prefill(100), elementwise_io=ElementwiseIo.SEPARATE)
+    more = sum(op.total_bytes for op in apart) - sum(op.total_bytes for op in fused)
+    assert more == 32 * 100 * 2 * (2 * 4 * 4096 + 3 * 14_336)
+    assert sum(op.flop for op in apart) == sum(op.flop for op in fused)
+    routed = operations(MIXTRAL, prefill(100), elementwise_io=ElementwiseIo.SEPARATE)
+    assert find(routed, OpKind.ACTIVATION).activation_bytes == 32 * 100 * 2 * 14_336 * 3 * 2
+    shared = operations(DEEPSEEK_V3, decode(1), elementwise_io=ElementwiseIo.SEPARATE, parallelism=Parallelism(tp=8))
+    assert moved(shared, OpKind.ACTIVATION) == (3 * 18_432 + 58 * 9 * 2048) / 8 * 3 * 2
+
+
+def test_multi_token_prediction_layer_is_a_model_of_one_layer() -> None:
+    draft = mtp_as_model(DEEPSEEK_V3)
+    assert draft is not None
+    assert draft.num_layers == 1
+    ops = operations(draft, decode(100))
+    assert kv_read(ops) == 100 * 1152
+    assert find(ops, OpKind.LM_HEAD).flop == 2 * 129_280 * 7168
+    assert mtp_as_model(LLAMA_8B) is None
+
+
+def test_multi_token_prediction_keeps_the_rules_of_its_own_layer() -> None:
+    rules = (WeightRule(layers=(61,), format="bf16"), WeightRule(layers=(0,), format="fp32"))
+    model = replace(DEEPSEEK_V3, quantization=WeightQuantization(format="fp8", rules=rules))
+    draft = mtp_as_model(model)
+    assert draft is not None
+    assert named(operations(draft, decode(1)), "o").precision == "bf16"
+    assert {op.precision for op in operations(model, decode(1)) if op.name == "o"} == {"fp32", "fp8"}
+
+
+@pytest.mark.parametrize(
+    ("prefills", "decodes"),
+    [
+        ((), ()),
+        ((Prefill(new_tokens=0),), ()),
+        ((Prefill(new_tokens=1, cached_tokens=-1),), ()),
+        ((), (Decode(context_tokens=1, num_sequences=0),)),
+    ],
+)
+def test_impossible_steps_are_refused(prefills: tuple[Prefill, ...], decodes: tuple[Decode, ...]) -> None:
+    with pytest.raises(UsageError, match="at least one token"):
+        StepShape(prefills=prefills, decodes=decodes)
