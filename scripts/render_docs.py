@@ -3,7 +3,8 @@
 Four kinds of blocks are known; everything else is left as it is.
 
 - A ``console`` fence: each line ``$ infcalc ...`` is followed by what that command prints on stdout. What it says on
-  stderr is shown only when it fails. ``| head -N``, ``| grep TEXT`` and, last, ``; echo $?`` work as in a shell.
+  stderr is shown only when it fails. ``| head -N``, ``| grep TEXT``, ``| sed -n '/TEXT/,/^$/p'`` (one paragraph) and,
+  last, ``; echo $?`` work as in a shell. Blank lines at the end are not shown.
 - A ``python`` fence: is run on its own; what it prints stands in the fence ``text output`` after it.
 - ``<!-- output of: infcalc ... -->`` up to ``<!-- end of output -->``: the output as Markdown, outside a fence.
 - A fence with a file name after its language (``yaml team.yaml``): the file lies in the working directory of the
@@ -40,7 +41,7 @@ _BLOCK = re.compile(
 )
 _PROMPT = "$ "
 _ECHO = re.compile(r"\s*;\s*echo \$\?\s*$")
-_FILTER = re.compile(r"(?P<tool>head|grep) (?P<argument>\S+)")
+_FILTER = re.compile(r"head -(?P<lines>\d+)|grep (?P<word>[\w/]+)|sed -n '/(?P<first>[\w ]+)/,/\^\$/p'")
 _FORGOTTEN = ("INFCALC_DEBUG", "FORCE_COLOR", "PYTHONWARNINGS")
 
 
@@ -101,6 +102,8 @@ def output_of(command: str) -> str:
     lines = out.getvalue().splitlines()
     for written in filters:
         lines = _filtered(lines, written)
+    while lines and not lines[-1]:
+        lines.pop()
     if code:
         lines += talk.getvalue().splitlines()
     if text != command:
@@ -111,10 +114,18 @@ def output_of(command: str) -> str:
 def _filtered(lines: list[str], written: str) -> list[str]:
     match = _FILTER.fullmatch(written)
     if match is None:
-        raise UnrunnableError(f"unknown filter {written!r}: use head -N or grep TEXT")
-    if match["tool"] == "head":
-        return lines[: int(match["argument"].removeprefix("-"))]
-    return [line for line in lines if match["argument"] in line]
+        raise UnrunnableError(f"unknown filter {written!r}: use head -N, grep TEXT or sed -n '/TEXT/,/^$/p'")
+    if match["lines"]:
+        return lines[: int(match["lines"])]
+    if match["word"]:
+        return [line for line in lines if match["word"] in line]
+    kept: list[str] = []
+    inside = False
+    for line in lines:
+        inside = bool(line) if inside else match["first"] in line
+        if inside:
+            kept.append(line)
+    return kept
 
 
 class Page:

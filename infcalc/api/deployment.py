@@ -28,6 +28,7 @@ REFERENCE_GPUS = 4
 REFERENCE_ENGINE = "vllm"
 _REFERENCE = "reference scenario"
 _GIVEN = "given"
+_WHOLE_FORMATS = frozenset({"bf16", "fp16", "fp32"})
 _MAX_COUNT = 1_000_000
 MAX_TOKENS = 2**40
 
@@ -255,12 +256,20 @@ def _largest_tp(model: Model, limit: int) -> int:
     return tp
 
 
+def stored_in(model: Model) -> str:
+    """Return the name of the format most of a model's weights are stored in: of its experts where only those are."""
+    own = model.quantization
+    if own is None:
+        return model.dtype
+    named = (own.format, *(rule.format for rule in own.rules))
+    return next((form for form in named if form not in _WHOLE_FORMATS), own.format)
+
+
 def _weights(ask: Ask, model: Model) -> tuple[WeightQuantization | None, str, str]:
     """Return the quantization to apply, its name and origin; ``auto`` is the checkpoint's own."""
     if ask.weights is None or ask.weights == "auto":
-        own = model.quantization
-        name = own.format if own is not None else model.dtype
-        return own, name, "the checkpoint's own" if ask.weights is None else "given (auto)"
+        origin = "the checkpoint's own" if ask.weights is None else "given (auto)"
+        return model.quantization, stored_in(model), origin
     from infcalc.catalog.quantization import runtime_quantization  # noqa: PLC0415 - only when a precision is asked
 
     quantization = runtime_quantization(ask.weights, model)

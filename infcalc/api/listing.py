@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.deployment import Ask, load
+from infcalc.api.deployment import Ask, load, stored_in
 from infcalc.errors import UnknownName
 from infcalc.frozen import frozen
 from infcalc.spec.explain import Input
@@ -196,7 +196,7 @@ def _model_row(model: Model) -> ModelRow:
         layers=model.num_layers,
         hidden_size=model.hidden_size,
         kv_bytes_per_token=slope_bytes_per_token(kv_components(model, KV_FORMATS["bf16"])),
-        weights=model.quantization.format if model.quantization else model.dtype,
+        weights=stored_in(model),
         weights_bytes=weights_total_bytes(model),
         max_context_tokens=model.max_context_tokens,
         doubtful=bool(model.doubts),

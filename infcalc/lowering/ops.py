@@ -539,13 +539,13 @@ class _Step:
                 return
             case GroupedAttention() as mixer:
                 yield from self._grouped(mixer, num_layers)
-                yield from self._indexer(mixer.indexer, 1, num_layers)
+                yield from self._indexer(mixer.indexer, num_layers)
             case LatentAttention() as mixer:
                 yield from self._latent(mixer, num_layers)
-                yield from self._indexer(mixer.indexer, 1, num_layers)
+                yield from self._indexer(mixer.indexer, num_layers)
             case CompressedAttention() as mixer:
                 yield from self._compressed(mixer, num_layers)
-                yield from self._indexer(mixer.indexer, max(1, mixer.compression), num_layers)
+                yield from self._indexer(mixer.indexer, num_layers)
             case RecurrentMixer() as mixer:
                 yield self._recurrent(mixer, num_layers)
             case _:
@@ -647,12 +647,12 @@ class _Step:
             kv_write_bytes=total.write / dcp * num_layers,
         )
 
-    def _indexer(self, indexer: Indexer | None, compression: int, num_layers: int) -> Iterator[Op]:
+    def _indexer(self, indexer: Indexer | None, num_layers: int) -> Iterator[Op]:
         """Scores of every cached key by the indexer's heads, which each rank computes in full."""
         if indexer is None or indexer.shared:
             return
         entry_bytes = indexer_entry_bytes(indexer)
-        pool = compression * indexer.pool_tokens
+        pool = indexer.pool_tokens
         flop = read = write = moved = 0.0
         for _, parts in self._phases():
             for sequences, new, cached in parts:

@@ -185,7 +185,7 @@ def _layer_parts(layer: Layer, kv: KvFormat, tp: int, *, mtp: bool) -> list[KvCo
             return _grouped_parts(mixer, kv, tp, mtp=mtp)
         case LatentAttention():
             latent = KvComponent(kind=KvKind.LATENT, layers=1, entry_bytes=latent_entry_bytes(mixer, kv), mtp=mtp)
-            return [latent, *_indexer_parts(mixer.indexer, compression=1, mtp=mtp)]
+            return [latent, *_indexer_parts(mixer.indexer, mtp=mtp)]
         case CompressedAttention():
             return _compressed_parts(mixer, kv, mtp=mtp)
         case RecurrentMixer():
@@ -205,7 +205,7 @@ def _grouped_parts(mixer: GroupedAttention, kv: KvFormat, tp: int, *, mtp: bool)
         window_tokens=mixer.window_tokens,
         mtp=mtp,
     )
-    return [part, *_indexer_parts(mixer.indexer, compression=1, mtp=mtp)]
+    return [part, *_indexer_parts(mixer.indexer, mtp=mtp)]
 
 
 def _compressed_parts(mixer: CompressedAttention, kv: KvFormat, *, mtp: bool) -> list[KvComponent]:
@@ -218,10 +218,10 @@ def _compressed_parts(mixer: CompressedAttention, kv: KvFormat, *, mtp: bool) ->
     compressed = KvComponent(
         kind=KvKind.COMPRESSED, layers=1, entry_bytes=entry_bytes, tokens_per_entry=mixer.compression, mtp=mtp
     )
-    return [window, compressed, *_indexer_parts(mixer.indexer, compression=mixer.compression, mtp=mtp)]
+    return [window, compressed, *_indexer_parts(mixer.indexer, mtp=mtp)]
 
 
-def _indexer_parts(indexer: Indexer | None, *, compression: int, mtp: bool) -> list[KvComponent]:
+def _indexer_parts(indexer: Indexer | None, *, mtp: bool) -> list[KvComponent]:
     if indexer is None or indexer.shared:
         return []
     return [
@@ -229,7 +229,7 @@ def _indexer_parts(indexer: Indexer | None, *, compression: int, mtp: bool) -> l
             kind=KvKind.INDEXER,
             layers=1,
             entry_bytes=indexer_entry_bytes(indexer),
-            tokens_per_entry=compression * indexer.pool_tokens,
+            tokens_per_entry=indexer.pool_tokens,
             mtp=mtp,
         )
     ]

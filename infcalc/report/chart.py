@@ -46,10 +46,8 @@ def roofline_chart(result: RooflineResult) -> str:
     lines += [
         f"{'':14} +{''.join(axis)}",
         f"{'':15} {''.join(ticks).rstrip()}  FLOP/B",
-        (
-            f"{'':15} ^ crossover {roof.crossover_flop_per_byte:.0f} FLOP/B of {roof.gpu} in {roof.precision}; "
-            "d decode, p prefill"
-        ),
+        f"{'':15} ^ crossover {roof.crossover_flop_per_byte:.0f} FLOP/B of {roof.gpu} in {roof.precision}",
+        f"{'':15} d decode, p prefill, * both",
     ]
     return "\n".join(lines)
 

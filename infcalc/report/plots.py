@@ -18,6 +18,7 @@ _ENDINGS = (".png", ".svg", ".pdf")
 _COLOURS = ("#2a78d6", "#1baf7a", "#eda100", "#4a3aa7", "#e34948", "#eb6834")
 _INK = "#333333"
 _GRID = "#dddddd"
+_LABEL_ROOM = 1.4
 
 
 def plot_kv(answer: Answer[KvResult], path: str) -> None:
@@ -99,8 +100,11 @@ def plot_roofline(answer: Answer[RooflineResult], path: str) -> None:
             places = [point.flop_per_byte for point in shown]
             reached = [point.flop / point.time_s for point in shown]
             axes.scatter(places, reached, marker=marker, color=colour, edgecolor=_INK, linewidth=0.5, zorder=3)
+            labelled = 0.0
             for point, place, rate in zip(shown, places, reached, strict=True):
-                if phase == "decode":
+                # Large batches crowd together: a label needs room of its own.
+                if phase == "decode" and place > _LABEL_ROOM * labelled:
+                    labelled = place
                     axes.annotate(
                         f"b{point.batch}", (place, rate), textcoords="offset points", xytext=(6, -9), fontsize=7
                     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.frozen import frozen
@@ -20,6 +21,8 @@ class Column:
     heading: str
     show: Callable[[object], str] = str
     left: bool = False
+    aside: bool = False
+    """Left out where a terminal is narrow."""
 
 
 @frozen
@@ -48,6 +51,11 @@ class View:
 def cells(table: Table) -> list[list[str]]:
     """Return the printed cells of a table, row by row."""
     return [[shown(row.get(column.key), column) for column in table.columns] for row in table.rows]
+
+
+def narrowed(table: Table) -> Table:
+    """Return the table without the columns that a narrow terminal can do without."""
+    return replace(table, columns=tuple(column for column in table.columns if not column.aside))
 
 
 def shown(value: object, column: Column) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
-from infcalc.report.table import Table, View, cells
+from infcalc.report.table import Table, View, cells, narrowed
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
+
+_WIDE = 110
 
 
 def show(view: View, stream: TextIO) -> None:
@@ -22,7 +24,7 @@ def show(view: View, stream: TextIO) -> None:
     for table in view.tables:
         if table.rows:
             console.print()
-            console.print(_rich(table))
+            console.print(_rich(table if console.width >= _WIDE else narrowed(table)))
     if view.drawing:
         console.print()
         console.print(view.drawing, markup=False, no_wrap=True, overflow="crop")
@@ -38,9 +40,14 @@ def _rich(table: Table) -> RichTable:
     from rich.table import Table as RichTable  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    drawn = RichTable(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns:
-        drawn.add_column(Text(column.heading), justify="left" if column.left else "right", overflow="fold")
+    drawn = RichTable(
+        title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )
+    for position, column in enumerate(table.columns):
+        # The first column names the row: a name broken over lines cannot be read, nor copied.
+        drawn.add_column(
+            Text(column.heading), justify="left" if column.left else "right", overflow="fold", no_wrap=position == 0
+        )
     for row in cells(table):
         drawn.add_row(*(Text(text) for text in row))
     return drawn

@@ -98,7 +98,7 @@ class Indexer:
     shared: bool = False
     """Uses the selection of an earlier layer: no weights and no key cache of its own."""
     pool_tokens: int = 1
-    """One key entry per this many tokens."""
+    """One key entry per this many tokens (under compressed attention, its compression)."""
     key_bits: int = 8
     """Width of a key element; 8 means fp8 with one fp32 scale per entry, as vLLM and SGLang store it."""
     matrices: tuple[Matrix, ...] = ()

@@ -340,7 +340,7 @@ def test_compressed_attention_reads_its_window_and_the_selected_entries() -> Non
         rope_dim=64,
         window_tokens=128,
         compression=4,
-        indexer=Indexer(num_heads=64, head_dim=128, topk_tokens=512),
+        indexer=Indexer(num_heads=64, head_dim=128, topk_tokens=512, pool_tokens=4),
     )
     ops = operations(one_layer(mixer), decode(40_000))
     attention = find(ops, OpKind.ATTENTION_DECODE)

@@ -115,7 +115,7 @@ def test_recurrent_state_is_constant_and_divided_by_tp() -> None:
 def test_compressed_attention_keeps_a_window_and_one_entry_per_chunk() -> None:
     # DeepSeek-V4-Flash: 2 layers of window only, 21 of one entry per 4 tokens, 20 of one per 128.
     def layer(compression: int) -> CompressedAttention:
-        indexer = Indexer(num_heads=64, head_dim=128, topk_tokens=512) if compression == 4 else None
+        indexer = Indexer(num_heads=64, head_dim=128, topk_tokens=512, pool_tokens=4) if compression == 4 else None
         return CompressedAttention(
             num_heads=64, entry_dim=512, rope_dim=64, window_tokens=128, compression=compression, indexer=indexer
         )

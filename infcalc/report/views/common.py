@@ -11,7 +11,12 @@ if TYPE_CHECKING:
 
 
 def view_of(
-    answer: Answer[object], *, tables: tuple[Table, ...], findings: tuple[str, ...] = (), drawing: str = ""
+    answer: Answer[object],
+    *,
+    tables: tuple[Table, ...],
+    findings: tuple[str, ...] = (),
+    drawing: str = "",
+    notes: tuple[str, ...] = (),
 ) -> View:
     """Return the view of an answer around its tables and findings."""
     explanations: tuple[str, ...] = ()
@@ -24,7 +29,7 @@ def view_of(
         findings=findings,
         tables=tables,
         drawing=drawing,
-        notes=answer.assumptions,
+        notes=(*notes, *answer.assumptions),
         warnings=answer.warnings,
         explanations=explanations,
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from infcalc.report.table import Column, Table, View, count
 from infcalc.report.views.common import view_of
-from infcalc.units import format_bytes, format_si
+from infcalc.units import format_bytes
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
@@ -24,13 +24,13 @@ def models_view(answer: Answer[ModelsResult]) -> View:
             Column(key="name", heading="model", left=True),
             Column(key="parameters", heading="parameters", show=_billions),
             Column(key="active_parameters", heading="active", show=_billions),
-            Column(key="layers", heading="layers", show=count),
-            Column(key="weights", heading="stored in", left=True),
+            Column(key="layers", heading="layers", show=count, aside=True),
+            Column(key="weights", heading="stored in", left=True, aside=True),
             Column(key="weights_bytes", heading="weights", show=_size),
             Column(key="kv_bytes_per_token", heading="KV B/token", show=count),
             Column(key="max_context_tokens", heading="context", show=count),
             Column(key="doubtful", heading="?", show=_mark, left=True),
-            Column(key="hf_id", heading="Hugging Face id", left=True),
+            Column(key="hf_id", heading="Hugging Face id", left=True, aside=True),
         ),
         rows=tuple({name: getattr(row, name) for name in row.__dataclass_fields__} for row in found),
     )
@@ -46,11 +46,11 @@ def gpus_view(answer: Answer[GpusResult]) -> View:
             Column(key="name", heading="GPU", left=True),
             Column(key="memory_bytes", heading="memory", show=_size),
             Column(key="cuda_total_bytes", heading="CUDA total", show=_size),
-            Column(key="bandwidth_bytes_per_s", heading="bandwidth", show=lambda value: _si(value, "B/s")),
-            Column(key="peak_bf16_flop_per_s", heading="bf16", show=lambda value: _si(value, "FLOP/s")),
+            Column(key="bandwidth_bytes_per_s", heading="GB/s", show=lambda value: _per(value, 1e9)),
+            Column(key="peak_bf16_flop_per_s", heading="bf16 TFLOP/s", show=lambda value: _per(value, 1e12)),
             Column(key="crossover_flop_per_byte", heading="FLOP/B", show=count),
             Column(key="price_usd_per_hour", heading="from USD/h", show=_price),
-            Column(key="price_date", heading="as of", left=True),
+            Column(key="price_date", heading="as of", left=True, aside=True),
             Column(key="doubtful", heading="?", show=_mark, left=True),
         ),
         rows=tuple({name: getattr(row, name) for name in row.__dataclass_fields__} for row in found),
@@ -98,8 +98,8 @@ def _size(value: object) -> str:
     return format_bytes(float(str(value)))
 
 
-def _si(value: object, unit: str) -> str:
-    return format_si(float(str(value)), unit)
+def _per(value: object, unit: float) -> str:
+    return f"{float(str(value)) / unit:,.0f}"
 
 
 def _price(value: object) -> str:

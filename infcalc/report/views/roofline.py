@@ -19,11 +19,9 @@ def view(answer: Answer[RooflineResult]) -> View:
     result = answer.result
     several = len({(point.model, point.gpu) for point in result.points}) > 1
     who = (Column(key="model", heading="model", left=True), Column(key="gpu", heading="GPU", left=True))
+    rows = tuple(_row(flash, naive) for flash, naive in _pairs(result))
     stands = Table(
-        title=(
-            f"Where {result.context_tokens:,} tokens stand (one GPU's work; times are floors; "
-            "naive: attention scores go through memory)"
-        ),
+        title=f"Where {result.context_tokens:,} tokens stand (the work of one GPU; times are floors)",
         columns=(
             *(who if several else ()),
             Column(key="phase", heading="phase", left=True),
@@ -34,12 +32,23 @@ def view(answer: Answer[RooflineResult]) -> View:
             Column(key="flop_per_byte", heading="FLOP/B", show=count),
             Column(key="bound_by", heading="bound by", left=True),
             Column(key="time_s", heading="time", show=_time),
+        ),
+        rows=rows,
+    )
+    attention = Table(
+        title="Attention that keeps its scores on chip (flash), and that sends them through memory (naive)",
+        columns=(
+            *(who if several else ()),
+            Column(key="phase", heading="phase", left=True),
+            Column(key="batch", heading="batch", show=count),
             Column(key="tokens_per_s", heading="tokens/s", show=count),
+            Column(key="bytes", heading="flash traffic", show=lambda value: _si(value, "B")),
             Column(key="naive_bytes", heading="naive traffic", show=lambda value: _si(value, "B")),
-            Column(key="naive_flop_per_byte", heading="naive FLOP/B", show=count),
+            Column(key="flop_per_byte", heading="FLOP/B", show=count),
+            Column(key="naive_flop_per_byte", heading="naive", show=count),
             Column(key="naive_time_s", heading="naive time", show=_time),
         ),
-        rows=tuple(_row(flash, naive) for flash, naive in _pairs(result)),
+        rows=rows,
     )
     crossings = Table(
         title="Crossover: work per byte above which compute is the limit",
@@ -62,7 +71,7 @@ def view(answer: Answer[RooflineResult]) -> View:
         ),
     )
     return view_of(
-        answer, tables=(stands, crossings), findings=tuple(_findings(result)), drawing=roofline_chart(result)
+        answer, tables=(stands, attention, crossings), findings=tuple(_findings(result)), drawing=roofline_chart(result)
     )
 
 

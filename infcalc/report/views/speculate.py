@@ -25,13 +25,13 @@ def view(answer: Answer[SpeculateResult]) -> View:
             *(who if several else ()),
             Column(key="method", heading="method", left=True),
             Column(key="batch", heading="batch", show=count),
-            Column(key="num_draft_tokens", heading="draft tokens", show=count),
-            Column(key="acceptance", heading="acceptance", show=_share),
-            Column(key="tokens_per_round", heading="tokens/round", show=_two),
+            Column(key="num_draft_tokens", heading="drafts", show=count),
+            Column(key="acceptance", heading="accepted", show=_share),
+            Column(key="tokens_per_round", heading="per round", show=_two),
             Column(key="speedup", heading="speedup", show=_factor),
             Column(key="speedup_low", heading="low", show=_factor),
             Column(key="speedup_high", heading="high", show=_factor),
-            Column(key="breakeven", heading="pays up to batch", show=str),
+            Column(key="breakeven", heading="pays up to", show=str),
         ),
         rows=tuple(
             {
@@ -51,17 +51,8 @@ def view(answer: Answer[SpeculateResult]) -> View:
             for row in result.rows
         ),
     )
-    sources = Table(
-        title="Where acceptance and cost come from",
-        columns=(
-            Column(key="method", heading="method", left=True),
-            Column(key="acceptance_source", heading="acceptance", left=True),
-            Column(key="cost_source", heading="cost", left=True),
-        ),
-        rows=tuple(
-            {"method": row.method, "acceptance_source": row.acceptance_source, "cost_source": row.cost_source}
-            for row in answer.result.rows
-        ),
+    sources = tuple(
+        f"{row.method}: acceptance {row.acceptance_source}; cost {row.cost_source}" for row in answer.result.rows
     )
     memory = Table(
         title="What the draft model adds to memory (all GPUs)",
@@ -76,7 +67,12 @@ def view(answer: Answer[SpeculateResult]) -> View:
             for item in result.memory
         ),
     )
-    return view_of(answer, tables=(table, sources, memory), findings=tuple(_finding(one) for one in answer.results))
+    return view_of(
+        answer,
+        tables=(table, memory),
+        findings=tuple(_finding(one) for one in answer.results),
+        notes=sources,
+    )
 
 
 def _finding(result: SpeculateResult) -> str:
@@ -95,8 +91,8 @@ def _breakeven(row: SpeculationRow, max_batch: int) -> str:
         return f"{row.breakeven_batch:,}"
     if row.breakeven is Breakeven.ALWAYS and row.speedup <= 1:
         # A mixture of experts reads more experts for the drafts of a small batch; a large one touches all anyway.
-        return f"not {row.batch:,}, but {max_batch:,}"
-    return f"all of {max_batch:,}" if row.breakeven is Breakeven.ALWAYS else "none"
+        return f"only {max_batch:,}"
+    return f"{max_batch:,}+" if row.breakeven is Breakeven.ALWAYS else "none"
 
 
 def _factor(value: object) -> str:
