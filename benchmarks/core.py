@@ -6,9 +6,9 @@ import json
 import time
 from typing import TYPE_CHECKING
 
+from infcalc.api.bounds import roofline
 from infcalc.api.deployment import Ask, resolve
-from infcalc.api.kv import kv
-from infcalc.api.roofline import roofline
+from infcalc.api.sizing import kv
 from infcalc.catalog.codec import model_from_mapping
 from infcalc.files import load_catalog
 from infcalc.lowering.tensors import inventory

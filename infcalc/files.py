@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from infcalc import __version__
 from infcalc.catalog.lookup import SECTIONS, Catalog, ModelEntry, catalog_from_compiled
-from infcalc.errors import CatalogError, FileProblem, UnknownName, UsageError
+from infcalc.errors import CatalogError, FileProblem, InfcalcError, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -273,7 +273,12 @@ def _unreadable(path: str, problem: OSError | ValueError) -> FileProblem:
     if isinstance(problem, IsADirectoryError):
         return FileProblem("this is a directory, not a file", place=path, hint="name a file inside it")
     reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-    return FileProblem(f"cannot be opened: {(reason or 'unknown reason').lower()}", place=repr(path)[1:-1])
+    return FileProblem(
+        f"cannot be opened: {(reason or 'unknown reason').lower()}", place=repr(path)[1:-1], hint="check the path"
+    )
+
+
+_DEVICES = ("/dev/", "/proc/")
 
 
 def write_text(path: str, text: str) -> None:
@@ -289,8 +294,9 @@ def write_text(path: str, text: str) -> None:
     if os.path.isdir(path):
         raise FileProblem("this is a directory, not a file", place=path, hint="add a file name")
     try:
-        if os.path.exists(path) and not os.path.isfile(path):
-            # A pipe or device such as /dev/stdout takes the text itself.
+        special = os.path.exists(path) and not os.path.isfile(path)
+        if special or os.path.abspath(path).startswith(_DEVICES):
+            # A pipe or device takes the text itself; /dev/stdout may stand for a file that others write to as well.
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
         else:
@@ -403,7 +409,13 @@ def _from_parts(
 ) -> tuple[Model, tuple[str, ...]]:
     from infcalc.catalog.checkpoint import model_from_parts  # noqa: PLC0415  only for models on disk
 
-    return model_from_parts(config=config, sidecar=sidecar, headers=headers, index=index, name=name, place=place)
+    try:
+        return model_from_parts(config=config, sidecar=sidecar, headers=headers, index=index, name=name, place=place)
+    except InfcalcError as error:
+        # Adapters know the key and not the file.
+        if error.place is not None and error.place.startswith(_CONFIG):
+            error.place = f"{place}{error.place.removeprefix(_CONFIG)}"
+        raise
 
 
 def _read_folder(folder: str) -> tuple[Model, tuple[str, ...]]:

@@ -41,6 +41,7 @@ _MAX_QUANTITY_TEXT = 60
 _THREE_DIGITS = 100
 _SEVEN_DIGITS = 10**6
 _QUANTITY = re.compile(r"^\s*([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9].*?)\s*$")
+_MAX_TOKENS = 2**63
 _TOKENS = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmM]?)\s*$")
 
 
@@ -89,7 +90,7 @@ def parse_tokens(text: str) -> int:
         raise ValueError(f"{text!r} is not a token count such as 4096, 4k or 1M")
     number, suffix = match.groups()
     value = float(number) * {"": 1, "k": KIB, "m": MIB}[suffix.lower()]
-    if value < 1 or value != int(value):
+    if not 1 <= value < _MAX_TOKENS or value != int(value):
         raise ValueError(f"{text!r} is not a whole positive number of tokens")
     return int(value)
 

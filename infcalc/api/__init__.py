@@ -1,1 +1,63 @@
-"""One function per question; what the command line calls is what a library user calls."""
+"""One function per question; what the command line calls is what a library user calls.
+
+>>> from infcalc.api import Ask, kv
+>>> kv(Ask(models=("llama3-70b",), num_gpus=4)).result.kv_bytes_per_token
+327680
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from infcalc.api.answer import Answer
+    from infcalc.api.bounds import roofline
+    from infcalc.api.deployment import Ask
+    from infcalc.api.drafting import DraftAsk, speculate
+    from infcalc.api.fitting import concurrency
+    from infcalc.api.listing import gpus, models, show
+    from infcalc.api.sizing import kv
+    from infcalc.errors import InfcalcError
+
+__all__ = [
+    "Answer",
+    "Ask",
+    "DraftAsk",
+    "InfcalcError",
+    "concurrency",
+    "gpus",
+    "kv",
+    "models",
+    "roofline",
+    "show",
+    "speculate",
+]
+
+_HOMES = {
+    "Answer": "infcalc.api.answer",
+    "Ask": "infcalc.api.deployment",
+    "DraftAsk": "infcalc.api.drafting",
+    "InfcalcError": "infcalc.errors",
+    "concurrency": "infcalc.api.fitting",
+    "gpus": "infcalc.api.listing",
+    "kv": "infcalc.api.sizing",
+    "models": "infcalc.api.listing",
+    "roofline": "infcalc.api.bounds",
+    "show": "infcalc.api.listing",
+    "speculate": "infcalc.api.drafting",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first used: one question does not pay for the others."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'infcalc.api' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - only with the first name
+
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return list(__all__)

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import distinct
-from infcalc.engines.rules import EngineRules, engine_rules
+from infcalc.engines.rules import EngineRules, engine_rules, parse_version
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.tensors import check_divisible
 from infcalc.spec.explain import Input
 from infcalc.spec.kv import KV_ALIASES, KV_FORMATS, KvFormat
+from infcalc.spec.layers import GroupedAttention
 from infcalc.spec.parallelism import Parallelism
 
 if TYPE_CHECKING:
@@ -132,6 +133,20 @@ def kv_format(deployment: Deployment, word: str | None) -> tuple[KvFormat, str, 
     return KV_FORMATS[name], _GIVEN, ()
 
 
+def single_kv_dtype(ask: Ask) -> str | None:
+    """Return the KV precision asked for, for questions that look at one; None where none was.
+
+    Raises:
+        UsageError: several were asked.
+
+    """
+    if len(ask.kv_dtypes) > 1:
+        raise UsageError(
+            f"{len(ask.kv_dtypes)} KV precisions", place="--kv-dtype", hint="this question looks at one: give one"
+        )
+    return ask.kv_dtypes[0] if ask.kv_dtypes else None
+
+
 def _check_numbers(ask: Ask) -> None:
     counts = {
         "--gpus": ask.num_gpus,
@@ -168,6 +183,7 @@ def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> 
         notes.append(f"{model.name} is stored in fp32; engines load it in 16 bit, as assumed here")
     quantization, weights, weights_origin = _weights(ask, model)
     rules = engine_rules(ask.engine or REFERENCE_ENGINE, ask.engine_version, gpu, tp=parallelism.tp)
+    talk += _version_warnings(rules)
     fraction = rules.fraction if ask.memory_fraction is None else ask.memory_fraction
     if rules.fraction is None:
         fraction = None
@@ -240,7 +256,43 @@ def _parallelism(ask: Ask, model: Model, notes: list[str]) -> tuple[Parallelism,
             notes.append(f"{model.name} cannot be split over {REFERENCE_GPUS} ranks: TP {tp} taken")
     parallelism = Parallelism(tp=tp, pp=pp, dp=dp, ep=ask.ep or 1, dcp=dcp)
     check_divisible(model, parallelism)
+    _check_dcp(model, parallelism)
     return parallelism, origin
+
+
+def _check_dcp(model: Model, parallelism: Parallelism) -> None:
+    """Refuse decode context parallelism over ranks that hold different heads: it splits copies only.
+
+    Source: vLLM's check of ``decode_context_parallel_size`` against TP and KV heads.
+    """
+    tp, dcp = parallelism.tp, parallelism.dcp
+    if dcp == 1:
+        return
+    copies = tp
+    for run in model.layers:
+        match run.layer.mixer:
+            case GroupedAttention(num_kv_heads=heads, shares_kv=False):
+                copies = min(copies, max(1, tp // heads))
+            case _:
+                pass
+    if tp % dcp or copies % dcp:
+        fitting = ", ".join(str(number) for number in range(1, copies + 1) if copies % number == tp % number == 0)
+        raise UsageError(
+            f"{dcp} does not divide the {copies} ranks of TP {tp} that hold the same KV of {model.name}",
+            place="--dcp",
+            hint=f"use {fitting}",
+        )
+
+
+def _version_warnings(rules: EngineRules) -> list[str]:
+    """Return a warning when a version is asked that is newer than all whose rules are known."""
+    if rules.version == rules.newest or rules.engine == "llama.cpp":
+        return []
+    if parse_version(rules.version) <= parse_version(rules.newest):
+        return []
+    return [
+        f"{rules.engine} {rules.version} is newer than {rules.newest}, the newest whose rules are known: those hold"
+    ]
 
 
 def _largest_tp(model: Model, limit: int) -> int:

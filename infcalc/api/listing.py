@@ -86,7 +86,7 @@ def models(ask: Ask | None = None, *, text: str = "") -> Answer[ModelsResult]:
     found = [
         entry.model
         for entry in (catalog.model(name) for name in catalog.model_names())
-        if wanted in f"{entry.model.name} {entry.model.hf_id} {entry.model.architecture}".lower()
+        if wanted in _spelled(entry.model.name, entry.model.hf_id, entry.model.architecture, *entry.model.aliases)
     ]
     return Answer(
         command="models",
@@ -102,7 +102,8 @@ def gpus(ask: Ask | None = None, *, text: str = "") -> Answer[GpusResult]:
     found = [
         entry.gpu
         for entry in (catalog.gpu(name) for name in catalog.gpu_names())
-        if wanted in f"{entry.gpu.name} {entry.gpu.title} {entry.gpu.architecture} {entry.gpu.vendor}".lower()
+        if wanted
+        in _spelled(entry.gpu.name, entry.gpu.title, entry.gpu.architecture, entry.gpu.vendor, *entry.gpu.aliases)
     ]
     return Answer(command="gpus", results=(GpusResult(gpus=tuple(_gpu_row(gpu) for gpu in found)),), inputs=_text(text))
 
@@ -125,6 +126,10 @@ def show(name: str, ask: Ask | None = None, *, sections: tuple[str, ...] = ("mod
     from infcalc import files  # noqa: PLC0415 - opening files is only needed here
 
     return _model_answer(files.load_model(catalog, name))
+
+
+def _spelled(*words: str | None) -> str:
+    return " ".join(word for word in words if word).lower()
 
 
 def _text(text: str) -> tuple[Input, ...]:

@@ -93,7 +93,7 @@ class StoredTensor:
 class ShardIndex:
     """``model.safetensors.index.json``: what it says of the total, and which file holds each tensor."""
 
-    total_size: int | None
+    num_bytes: int | None
     """Bytes, or by some tools' mistake the number of parameters; None where absent."""
     total_parameters: int | None
     weight_map: Mapping[str, str]
@@ -204,7 +204,7 @@ def read_index(index: Mapping[str, object], *, place: str = "model.safetensors.i
     found = index.get("metadata")
     metadata: Mapping[object, object] = found if isinstance(found, Mapping) else {}
     return ShardIndex(
-        total_size=_whole(metadata.get("total_size")),
+        num_bytes=_whole(metadata.get("total_size")),
         total_parameters=_whole(metadata.get("total_parameters")),
         weight_map={str(name): str(file) for name, file in weights.items()},
     )
@@ -255,7 +255,7 @@ def cross_check(
     stated = index.total_parameters
     if stated and not apart and not expected.packed and _differs(stated, expected.parameters):
         warnings.append(_difference("the index states", stated, "parameters", expected.parameters))
-    size = index.total_size
+    size = index.num_bytes
     if size and _differs(size, expected.num_bytes):
         if not _differs(size, expected.parameters):
             warnings.append(
@@ -298,9 +298,9 @@ def model_from_parts(
                 unmodelled=model.unmodelled or count.unmodelled_parts,
                 unmodelled_parameters=count.unmodelled_parameters,
             )
-    elif shards is not None and shards.total_size:
+    elif shards is not None and shards.num_bytes:
         parts = dict.fromkeys(match[1] for part in shards.weight_map if (match := _UNMODELLED.search(part)))
-        excess = shards.total_size - _Expected(model).num_bytes
+        excess = shards.num_bytes - _Expected(model).num_bytes
         if parts and excess > 0:
             # Towers are stored in the checkpoint's own type: quantizers leave them alone.
             model = replace(

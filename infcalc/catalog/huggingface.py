@@ -97,14 +97,20 @@ def _model_type(reader: Reader, outer: Reader) -> str:
     return model_type
 
 
+def _how_to_describe(reader: Reader) -> str:
+    """Return the mend of an unknown architecture, and the structural keys its adapter would have to read."""
+    mend = "describe the model in an overlay file, as docs/catalog.md shows"
+    unread = ", ".join(reader.unread())
+    return f"{mend}; the keys that shape it: {unread}" if unread else mend
+
+
 def _adapter(model_type: str, reader: Reader) -> str:
     target = ADAPTERS.get(model_type)
     if target is not None:
         return target
     known = REFUSED.get(model_type)
-    unread = ", ".join(reader.unread())
     raise UnsupportedArchitecture(
         f"model_type {shown(model_type)} is not understood" + (f": {known}" if known else ""),
         place=f"config.json {reader.path}model_type",
-        hint=f"keys that no adapter reads: {unread}" if unread else "describe the model in a catalog file",
+        hint=_how_to_describe(reader),
     )

@@ -128,6 +128,9 @@ class _Merger:
         else:
             name = written
             merged = _Merged(values={}, sources={}, last=source)
+        for key in _stale(section, entry):
+            merged.values.pop(key, None)
+            merged.sources.pop(key, None)
         for key, value in entry.items():
             if key == "like":
                 continue
@@ -199,6 +202,13 @@ class _Merger:
         source = merged.sources.get(keys[0], merged.last) if keys else merged.last
         line = source.overlay.document.line((*source.path, *keys[1:]))
         return f"{source.overlay.place}:{line}: {format_fault(fault)}"
+
+
+def _stale(section: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the inherited keys that no longer hold: what a driver reports of one memory says nothing of another."""
+    if section != "gpus" or "memory" not in entry:
+        return ()
+    return tuple(key for key in ("driver_total", "cuda_total") if key not in entry)
 
 
 def _joined(before: object, after: object) -> object:

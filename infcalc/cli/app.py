@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import io
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +96,9 @@ def with_signature(
     """Return a function with one keyword parameter per option, that calls ``run`` with them as a dictionary."""
 
     def callback(**given: Any) -> None:  # noqa: ANN401 - the parameters are those of the signature below
+        from infcalc.cli.given import refuse_empty  # noqa: PLC0415 - help needs no api
+
+        refuse_empty(options, given)
         raise typer.Exit(run(given))
 
     parameters = [(name, annotation, default) for name, annotation, default in arguments]
@@ -146,4 +151,12 @@ def application() -> click.Command:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line on ``arguments`` and return the exit code of the contract."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            # Closed by the shell (`>&-`): the exit code is still an answer.
+            setattr(sys, name, io.StringIO())
+        elif isinstance(stream, io.TextIOWrapper):
+            # A name in letters that the terminal's encoding lacks is no reason to fail.
+            stream.reconfigure(errors="backslashreplace")
     return exit_code_of(lambda: application().main(list(arguments), prog_name="infcalc", standalone_mode=False))

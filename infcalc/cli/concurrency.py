@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infcalc.api.concurrency import concurrency
+from infcalc.api.fitting import concurrency
 from infcalc.cli.given import ask_from, contexts_from
 from infcalc.cli.options import CATALOG, CONTEXT, DEPLOYMENT, OUTPUT
 from infcalc.cli.render import render

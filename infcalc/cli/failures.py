@@ -31,16 +31,24 @@ def exit_code_of(run: Callable[[], object]) -> int:
     except (click.Abort, KeyboardInterrupt):
         _say("interrupted")
         return _INTERRUPTED
-    except BrokenPipeError:
-        # The reader has gone (`infcalc models | head`): nothing more to say, and nowhere to say it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError as error:
+        return _unwritten(error)
     except Exception as error:
         if os.environ.get("INFCALC_DEBUG"):
             raise
         _say(f"bug: {type(error).__name__}: {error}\n  hint: run again with INFCALC_DEBUG=1 and report the traceback")
         return _BUG
     return code if isinstance(code, int) else 0
+
+
+def _unwritten(error: OSError) -> int:
+    """Return the exit code where stdout takes no more: files are opened in one place, which tells its own problems."""
+    if isinstance(error, BrokenPipeError):
+        # The reader has gone (`infcalc models | head`): nothing more to say, and nowhere to say it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    _say(f"error: the answer cannot be written: {error.strerror or error}\n  hint: is the disk full?")
+    return _BAD_USAGE
 
 
 def _usage(error: click.ClickException) -> str:

@@ -9,7 +9,23 @@ from infcalc.errors import UsageError
 from infcalc.units import parse_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from infcalc.cli.options import Option
+
+
+def refuse_empty(table: Sequence[Option], options: Mapping[str, Any]) -> None:
+    """Refuse a value without content: ``--kv-dtype ""`` is most likely a shell variable that was never set.
+
+    Raises:
+        UsageError: an option has an empty value, or a list with nothing between two commas.
+
+    """
+    for option in table:
+        value = options.get(option.name)
+        texts = value if isinstance(value, list) else [value]
+        if any(isinstance(text, str) and not text.strip(" \t,") for text in texts):
+            raise UsageError("an empty value", place=option.flags[0], hint="leave the option out to get its default")
 
 
 def ask_from(options: Mapping[str, Any]) -> Ask:
@@ -61,6 +77,8 @@ def tokens(text: str, place: str) -> int:
     """
     try:
         return parse_tokens(text)
+    except OverflowError:
+        raise UsageError("more tokens than can be counted", place=place, hint="write 4096, 4k or 128k") from None
     except ValueError as wrong:
         raise UsageError(str(wrong), place=place, hint="write 4096, 4k or 128k") from None
 
@@ -81,7 +99,9 @@ def whole_numbers(values: Iterable[str] | None, place: str) -> tuple[int, ...]:
     try:
         return tuple(int(text) for text in split(values, commas=True))
     except ValueError:
-        raise UsageError(f"{' '.join(values or ())!r} is not a whole number", place=place) from None
+        raise UsageError(
+            f"{' '.join(values or ())!r} is not a whole number", place=place, hint="write 1, 8 or 1,8,32"
+        ) from None
 
 
 def real_numbers(values: Iterable[str] | None, place: str) -> tuple[float, ...]:

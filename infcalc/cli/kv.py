@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infcalc.api.kv import kv
+from infcalc.api.sizing import kv
 from infcalc.cli.given import ask_from, contexts_from
 from infcalc.cli.options import CATALOG, CONTEXT, DEPLOYMENT, OUTPUT
 from infcalc.cli.render import render

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infcalc.api.roofline import roofline
+from infcalc.api.bounds import roofline
 from infcalc.cli.given import ask_from, contexts_from, whole_numbers
 from infcalc.cli.options import BATCHES, CATALOG, CONTEXT, DEPLOYMENT, OUTPUT
 from infcalc.cli.render import render

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infcalc.api.speculate import DraftAsk, speculate
+from infcalc.api.drafting import DraftAsk, speculate
 from infcalc.cli.given import ask_from, contexts_from, real_numbers, single, split, whole_numbers
 from infcalc.cli.options import BATCHES, CATALOG, CONTEXT, DEPLOYMENT, DRAFTING, OUTPUT
 from infcalc.cli.render import render

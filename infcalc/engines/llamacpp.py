@@ -17,6 +17,7 @@ def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
     return EngineRules(
         engine="llama.cpp",
         version=version or NEWEST,
+        newest=NEWEST,
         fraction=None,
         fraction_base=FractionBase.NONE,
         fraction_flag="-c",

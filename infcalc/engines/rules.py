@@ -61,6 +61,8 @@ class EngineRules:
 
     engine: str
     version: str
+    newest: str
+    """Newest version whose rules are known."""
     fraction: float | None
     fraction_base: FractionBase
     fraction_flag: str
@@ -74,6 +76,10 @@ class EngineRules:
     non_torch: Band
 
 
+_MAX_DIGITS = 6
+_SUFFIXES = ("rc", "a", "b", "post", "dev", "+", "-")
+
+
 def parse_version(text: str) -> tuple[int, ...]:
     """Return ``(0, 33)`` for ``"0.33"``, ``"v0.33.0rc1"`` gives ``(0, 33, 0)``.
 
@@ -85,13 +91,16 @@ def parse_version(text: str) -> tuple[int, ...]:
 
     """
     numbers: list[int] = []
+    rest = ""
     for part in text.strip().lower().removeprefix("v").split("."):
         digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if not digits or len(digits) > 6:  # noqa: PLR2004 - a version part beyond six digits is no version
+        rest = part[len(digits) :]
+        if digits and len(digits) <= _MAX_DIGITS:
+            numbers.append(int(digits))
+        if rest or not digits:
             break
-        numbers.append(int(digits))
-        if digits != part:
-            break
+    if rest and not rest.startswith(_SUFFIXES):
+        numbers.clear()
     if not numbers:
         raise UsageError(f"{text!r} is not a version", place="--engine-version", hint="write it like 0.33 or 0.19.1")
     return tuple(numbers)

@@ -42,6 +42,7 @@ def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
     return EngineRules(
         engine="sglang",
         version=named,
+        newest=NEWEST,
         fraction=round((gpu.cuda_total_bytes - reserved) / gpu.cuda_total_bytes, 3),
         fraction_base=FractionBase.FREE_BEFORE_WEIGHTS,
         fraction_flag="--mem-fraction-static",

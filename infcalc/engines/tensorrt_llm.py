@@ -20,6 +20,7 @@ def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
     return EngineRules(
         engine="tensorrt-llm",
         version=named,
+        newest=NEWEST,
         fraction=0.9,
         fraction_base=FractionBase.FREE_AFTER_WEIGHTS,
         fraction_flag="--free_gpu_memory_fraction",

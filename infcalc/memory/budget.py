@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from infcalc.engines.rules import FractionBase
@@ -88,7 +89,9 @@ def _budget(
             case FractionBase.FREE_BEFORE_WEIGHTS:
                 return int((total - non_torch_bytes) * share) - weights_bytes
             case FractionBase.FREE_AFTER_WEIGHTS:
-                return int((total - weights_bytes - activation_bytes - non_torch_bytes - graph_bytes) * share)
+                free = total - weights_bytes - activation_bytes - non_torch_bytes - graph_bytes
+                # What is lacking is lacking in whole, not in the engine's share of it.
+                return int(free * share) if free > 0 else free
             case FractionBase.NONE:
                 return total - weights_bytes - activation_bytes - non_torch_bytes
             case _:
@@ -153,22 +156,27 @@ def room(
     """
     per_rank_tokens = -(-context_tokens // parallelism.dcp)
     blocked_tokens = -(-per_rank_tokens // block_tokens) * block_tokens
-    best: Room | None = None
+    found: list[Room] = []
     for budget in stages:
         parts = kv_components(model, kv, parallelism=parallelism, stage=budget.stage, with_mtp=with_mtp)
         needed = sequence_bytes(parts, blocked_tokens)
         if needed == 0:
             continue
-        found = Room(
-            sequences=budget.kv_pool_bytes // needed * parallelism.dp,
-            sequences_low=budget.kv_pool_low_bytes // needed * parallelism.dp,
-            sequences_high=budget.kv_pool_high_bytes // needed * parallelism.dp,
-            tokens=budget.kv_pool_bytes * context_tokens // needed // block_tokens * block_tokens * parallelism.dp,
-            stage=budget.stage,
-            kv_bytes_per_gpu=sequence_bytes(parts, per_rank_tokens),
+        found.append(
+            Room(
+                sequences=budget.kv_pool_bytes // needed * parallelism.dp,
+                sequences_low=budget.kv_pool_low_bytes // needed * parallelism.dp,
+                sequences_high=budget.kv_pool_high_bytes // needed * parallelism.dp,
+                tokens=budget.kv_pool_bytes * context_tokens // needed // block_tokens * block_tokens * parallelism.dp,
+                stage=budget.stage,
+                kv_bytes_per_gpu=sequence_bytes(parts, per_rank_tokens),
+            )
         )
-        if best is None or found.sequences < best.sequences:
-            best = found
-    if best is None:
+    if not found:
         return Room(sequences=0, sequences_low=0, sequences_high=0, tokens=0, stage=0, kv_bytes_per_gpu=0)
-    return best
+    return replace(
+        min(found, key=lambda stage: (stage.sequences, stage.tokens)),
+        # Another stage may be the fullest at an end of the band.
+        sequences_low=min(stage.sequences_low for stage in found),
+        sequences_high=min(stage.sequences_high for stage in found),
+    )

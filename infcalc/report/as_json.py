@@ -12,8 +12,8 @@ _SCHEMA_VERSION = 1
 
 
 def as_json(answer: Answer[object]) -> str:
-    """Return the JSON document of the contract for one answer, ending in a newline."""
-    return json.dumps(document(answer), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """Return the JSON document of the contract for one answer, in ASCII, ending in a newline."""
+    return json.dumps(document(answer), indent=2, allow_nan=False) + "\n"
 
 
 def document(answer: Answer[object]) -> dict[str, object]:

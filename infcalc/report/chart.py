@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from infcalc.units import format_si
 
 if TYPE_CHECKING:
-    from infcalc.api.roofline import RooflineResult
+    from infcalc.api.bounds import RooflineResult
     from infcalc.roofline.crossover import Crossover
 
 _WIDTH = 60

@@ -9,10 +9,10 @@ from infcalc.units import GIB
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
-    from infcalc.api.concurrency import ConcurrencyResult
-    from infcalc.api.kv import KvResult
-    from infcalc.api.roofline import RooflineResult
-    from infcalc.api.speculate import SpeculateResult
+    from infcalc.api.bounds import RooflineResult
+    from infcalc.api.drafting import SpeculateResult
+    from infcalc.api.fitting import ConcurrencyResult
+    from infcalc.api.sizing import KvResult
 
 _ENDINGS = (".png", ".svg", ".pdf")
 _COLOURS = ("#2a78d6", "#1baf7a", "#eda100", "#4a3aa7", "#e34948", "#eb6834")
@@ -182,3 +182,8 @@ def _finish(figure: Any, axes: Any, path: str, title: str) -> None:  # noqa: ANN
         raise FileProblem(
             f"cannot be written: {error.strerror or error}", place=path, hint="check the folder"
         ) from None
+    finally:
+        from matplotlib import pyplot as plt  # noqa: PLC0415 - an optional extra
+
+        # pyplot keeps every figure until told otherwise.
+        plt.close(figure)

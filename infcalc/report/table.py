@@ -88,7 +88,6 @@ def lead_line(inputs: tuple[Input, ...]) -> str:
 
 
 def _named(item: Input) -> str:
-    value = item.value
-    if isinstance(value, tuple):
-        value = " ".join(f"{part:,}" if isinstance(part, int) else str(part) for part in value)
-    return f"{item.name.replace('_', ' ')} {value}"
+    values = item.value if isinstance(item.value, tuple) else (item.value,)
+    shown_values = " ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in values)
+    return f"{item.name.replace('_', ' ')} {shown_values}"

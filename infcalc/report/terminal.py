@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, TextIO
 
 from infcalc.report.table import Table, View, cells, narrowed
@@ -17,7 +18,9 @@ def show(view: View, stream: TextIO) -> None:
     from rich.console import Console  # noqa: PLC0415 - start-up: only a terminal needs rich
     from rich.padding import Padding  # noqa: PLC0415
 
-    console = Console(file=stream, highlight=False, soft_wrap=False)
+    # rich by itself would keep bold and dim where NO_COLOR is set.
+    plain = bool(os.environ.get("NO_COLOR"))
+    console = Console(file=stream, highlight=False, soft_wrap=False, color_system=None if plain else "auto")
     console.print(view.lead, style="dim", markup=False)
     for finding in view.findings:
         console.print(finding, style="bold", markup=False)

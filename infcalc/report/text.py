@@ -9,6 +9,9 @@ from infcalc.report.table import Table, View, cells
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_NOTE_WIDTH = 100
+_CELL_WIDTH = 60
+
 
 def plain(view: View) -> str:
     """Return the view as aligned text without colour."""
@@ -53,7 +56,11 @@ def as_csv(view: View) -> str:
 def _aligned(table: Table) -> str:
     rows = cells(table)
     headings = [column.heading for column in table.columns]
-    widths = [max(len(text) for text in texts) for texts in zip(headings, *rows, strict=True)]
+    # A text of many lines' length must not push the other rows apart: it runs over in its own row.
+    widths = [
+        max((len(text) for text in texts if len(text) <= _CELL_WIDTH), default=len(texts[0]))
+        for texts in zip(headings, *rows, strict=True)
+    ]
 
     def line(texts: Iterable[str]) -> str:
         padded = (
@@ -66,7 +73,22 @@ def _aligned(table: Table) -> str:
 
 
 def _bullets(title: str, texts: tuple[str, ...]) -> str:
-    return "\n".join([f"{title}:", *(f"  - {text}" for text in texts)]) if texts else ""
+    if not texts:
+        return ""
+    import textwrap  # noqa: PLC0415 - start-up
+
+    wrapped = (
+        textwrap.fill(
+            text,
+            _NOTE_WIDTH,
+            initial_indent="  - ",
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for text in texts
+    )
+    return "\n".join([f"{title}:", *wrapped])
 
 
 def _cell(text: str) -> str:

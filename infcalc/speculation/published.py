@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from infcalc.errors import UnknownName
+from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.speculation.linear import (
     Acceptance,
@@ -421,7 +421,7 @@ def method_of(name: str) -> Method:
     """Return the method called ``name``.
 
     Raises:
-        UnknownName: no method has that name; it lists all.
+        UsageError: no method has that name; the hint lists all.
 
     >>> method_of("EAGLE-3")
     <Method.EAGLE3: 'eagle3'>
@@ -432,5 +432,5 @@ def method_of(name: str) -> Method:
     known |= {"draft": Method.DRAFT_MODEL, "n-gram": Method.NGRAM, "prompt-lookup": Method.NGRAM}
     found = known.get(word) or known.get(word.replace("-", ""))
     if found is None:
-        raise UnknownName("drafting method", name, hint=f"one of {', '.join(Method)}")
+        raise UsageError(f"{name!r} is not a way of drafting", place="--method", hint=f"one of {', '.join(Method)}")
     return found

@@ -163,9 +163,9 @@ def test_a_file_cut_short_is_noticed() -> None:
 
 
 def test_an_index_may_lack_its_total_or_write_it_as_float() -> None:
-    assert read_index({"metadata": {"total_size": 1.5e10}, "weight_map": {"a": "x"}}).total_size == 15_000_000_000
+    assert read_index({"metadata": {"total_size": 1.5e10}, "weight_map": {"a": "x"}}).num_bytes == 15_000_000_000
     bare = read_index({"weight_map": {"a": "two", "b": "one", "c": "two"}})
-    assert bare.total_size is None
+    assert bare.num_bytes is None
     assert bare.shards == ("one", "two")
 
 
@@ -176,7 +176,7 @@ def test_an_index_without_map_is_refused(broken: Config) -> None:
 
 
 def shard_index(size: int | None, *, names: tuple[str, ...] = ("lm_head.weight",)) -> ShardIndex:
-    return ShardIndex(total_size=size, total_parameters=None, weight_map=dict.fromkeys(names, "a.safetensors"))
+    return ShardIndex(num_bytes=size, total_parameters=None, weight_map=dict.fromkeys(names, "a.safetensors"))
 
 
 def test_totals_of_an_index_are_checked_within_one_percent() -> None:

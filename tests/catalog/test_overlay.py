@@ -235,3 +235,12 @@ def test_overlay_entries_stay_unknown_to_other_loads() -> None:
     assert load_catalog((path,)).model("tiny").model.name == "tiny"
     with pytest.raises(UnknownName):
         load_catalog().model("tiny")
+
+
+@pytest.mark.usefixtures("folder")
+def test_another_memory_drops_what_the_driver_reported_of_the_old_one() -> None:
+    _project("gpus:\n  half:\n    like: h100\n    memory: 40 GiB\n    source: mine\n    date: 2026-01-01\n")
+    gpu = load_catalog().gpu("half").gpu
+    assert gpu.cuda_total_estimated
+    assert 0.95 * 40 * GIB < gpu.cuda_total_bytes < 40 * GIB
+    assert not load_catalog().gpu("h100").gpu.cuda_total_estimated

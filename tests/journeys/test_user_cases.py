@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from infcalc.api.concurrency import ConcurrencyResult, ConcurrencyRow, concurrency
+from infcalc.api.bounds import roofline
 from infcalc.api.deployment import Ask, load, resolve
-from infcalc.api.kv import KvResult, deployment_budgets, kv
+from infcalc.api.fitting import ConcurrencyResult, ConcurrencyRow, concurrency
 from infcalc.api.listing import show
-from infcalc.api.roofline import roofline
+from infcalc.api.sizing import KvResult, deployment_budgets, kv
 from infcalc.catalog.huggingface import from_config
 from infcalc.lowering.ops import Decode, StepShape, operations
 from infcalc.lowering.tensors import inventory
@@ -80,7 +80,7 @@ def served(
     kv_dtypes: tuple[str, ...] = ("bf16",),
     contexts: tuple[int, ...] = (),
 ) -> ConcurrencyResult:
-    """What a deployment on vLLM holds."""
+    """Return what a deployment on vLLM holds."""
     ask = Ask(
         models=(name,),
         gpus=(gpu,),
@@ -422,9 +422,7 @@ def _tokens_of_an_fp8_pool(_: Path) -> Figures:
 def _context_that_fits_beside_gpt_oss(_: Path) -> Figures:
     parts = kv_components(catalog_model("gpt-oss-120b"), BF16)
     longest = max(
-        tokens
-        for tokens in range(0, 131_072, 16)
-        if sequence_bytes(parts, tokens, in_flight_tokens=1024) <= 1.71 * GIB
+        tokens for tokens in range(0, 131_072, 16) if sequence_bytes(parts, tokens, in_flight_tokens=1024) <= 1.71 * GIB
     )
     return {
         "kv_gib_full_context": sequence_bytes(parts, 131_072, in_flight_tokens=1024) / GIB,

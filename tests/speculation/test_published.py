@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from infcalc.errors import UnknownName
+from infcalc.errors import UsageError
 from infcalc.speculation.linear import (
     UniformAcceptance,
     best_num_draft_tokens,
@@ -95,5 +95,5 @@ def test_spellings_of_methods(word: str, method: Method) -> None:
 
 
 def test_unknown_methods_list_the_known_ones() -> None:
-    with pytest.raises(UnknownName, match="eagle3"):
+    with pytest.raises(UsageError, match="eagle3"):
         method_of("lookahead")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.report.table import Column, Table, View, count
-from infcalc.report.views.common import view_of
+from infcalc.report.views.frame import view_of
 from infcalc.units import format_bytes
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
-    from infcalc.api.concurrency import ConcurrencyResult
+    from infcalc.api.fitting import ConcurrencyResult
 
 
 def view(answer: Answer[ConcurrencyResult]) -> View:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.report.table import Column, Table, View, count
-from infcalc.report.views.common import view_of
+from infcalc.report.views.frame import view_of
 from infcalc.units import format_bytes
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def show_view(answer: Answer[ShowResult]) -> View:
     )
     derived = Table(
         title="What follows from it",
-        columns=(Column(key="key", heading="key", left=True), Column(key="value", heading="value", show=count)),
+        columns=(Column(key="key", heading="key", left=True), Column(key="value", heading="value", show=_figure)),
         rows=tuple({"key": key, "value": value} for key, value in result.derived.items() if value),
     )
     return view_of(answer, tables=(entry, derived))
@@ -83,11 +83,17 @@ def show_view(answer: Answer[ShowResult]) -> View:
 
 def _written(value: object) -> str:
     """Return a value of an entry on one line, nested ones in braces."""
+    if value is None:
+        return "-"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_written(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return ", ".join(_written(item) for item in value)
     return str(value)
+
+
+def _figure(value: object) -> str:
+    return "yes" if value is True else count(value)
 
 
 def _billions(value: object) -> str:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from infcalc.report.chart import roofline_chart
 from infcalc.report.table import Column, Table, View, count
-from infcalc.report.views.common import view_of
+from infcalc.report.views.frame import view_of
 from infcalc.units import format_seconds, format_si
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
-    from infcalc.api.roofline import RooflinePoint, RooflineResult
+    from infcalc.api.bounds import RooflinePoint, RooflineResult
 
 
 def view(answer: Answer[RooflineResult]) -> View:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.report.table import Column, Table, View, count
-from infcalc.report.views.common import view_of
+from infcalc.report.views.frame import view_of
 from infcalc.speculation.priced import Breakeven
 from infcalc.units import format_bytes
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
-    from infcalc.api.speculate import SpeculateResult
+    from infcalc.api.drafting import SpeculateResult
     from infcalc.speculation.priced import SpeculationRow
 
 
@@ -31,7 +31,7 @@ def view(answer: Answer[SpeculateResult]) -> View:
             Column(key="speedup", heading="speedup", show=_factor),
             Column(key="speedup_low", heading="low", show=_factor),
             Column(key="speedup_high", heading="high", show=_factor),
-            Column(key="breakeven", heading="pays up to", show=str),
+            Column(key="pays_up_to_batch", heading="pays up to", show=str),
         ),
         rows=tuple(
             {
@@ -45,7 +45,7 @@ def view(answer: Answer[SpeculateResult]) -> View:
                 "speedup": row.speedup,
                 "speedup_low": row.speedup_low,
                 "speedup_high": row.speedup_high,
-                "breakeven": _breakeven(row, result.max_batch),
+                "pays_up_to_batch": _breakeven(row, result.max_batch),
             }
             for result in answer.results
             for row in result.rows

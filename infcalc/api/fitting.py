@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve
-from infcalc.api.kv import budget_note, check_contexts, context_warnings, deployment_budgets, room_warnings
+from infcalc.api.sizing import budget_note, check_contexts, context_warnings, deployment_budgets, room_warnings
 from infcalc.frozen import frozen
 from infcalc.memory.budget import Budget, room
 from infcalc.memory.kv import kv_components, sequence_bytes, slope_bytes_per_token
@@ -109,7 +109,7 @@ def concurrency(
         )
     explanations: tuple[Explanation, ...] = ()
     if explain:
-        from infcalc.api.explain_kv import explain_concurrency  # noqa: PLC0415 - only when asked
+        from infcalc.api.explaining import explain_concurrency  # noqa: PLC0415 - only when asked
 
         explanations = tuple(text for deployment, result in pairs for text in explain_concurrency(deployment, result))
     empty = any(row.sequences == 0 for result in results for row in result.rows)

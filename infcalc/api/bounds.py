@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve
-from infcalc.api.kv import check_contexts, context_warnings, deployment_budgets, room_warnings
+from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve, single_kv_dtype
+from infcalc.api.sizing import check_contexts, context_warnings, deployment_budgets, room_warnings
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.ops import Decode, Prefill, StepShape, operations
@@ -90,8 +91,9 @@ def roofline(
     talk: list[str] = []
     inputs: tuple[Input, ...] = ()
     explanations: list[Explanation] = []
+    word = single_kv_dtype(ask)
     for deployment in resolve(ask, load(ask)):
-        form, origin, said = kv_format(deployment, ask.kv_dtypes[0] if ask.kv_dtypes else None)
+        form, origin, said = kv_format(deployment, word)
         crossovers |= {(one.gpu, one.precision): one for one in crossover(deployment.gpu)}
         found += _points(deployment, form, context, batches)
         notes += deployment.assumptions
@@ -159,4 +161,14 @@ def _explanations(deployment: Deployment, form: KvFormat, context: int) -> list[
             deployment.model, shape, parallelism=deployment.parallelism, quantization=deployment.quantization, kv=form
         )
         found += explain_step(step_time(ops, deployment.gpu), deployment.gpu)
-    return found
+    return [
+        replace(text, inputs=tuple(_with_origin(item, text.quantity, deployment) for item in text.inputs))
+        for text in found
+    ]
+
+
+def _with_origin(item: Input, quantity: str, deployment: Deployment) -> Input:
+    """Return a rate of the GPU with the place of its value, which may be an overlay."""
+    stated = item.name if "[" in item.name else quantity
+    key = "bandwidth" if item.name == "bandwidth_bytes_per_s" else stated.partition("[")[2].rstrip("]")
+    return replace(item, origin=deployment.gpu_origins.get(key, item.origin))

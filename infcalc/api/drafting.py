@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve
-from infcalc.api.kv import check_contexts, context_warnings, deployment_budgets, room_warnings
+from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve, single_kv_dtype
+from infcalc.api.sizing import check_contexts, context_warnings, deployment_budgets, room_warnings
 from infcalc.errors import UnknownName, UsageError
 from infcalc.frozen import frozen
 from infcalc.memory.budget import room
@@ -86,7 +86,12 @@ def speculate(
 
     """
     ask, draft = ask or Ask(), draft or DraftAsk()
-    context = (check_contexts(contexts) or (DEFAULT_CONTEXT,))[0]
+    checked = check_contexts(contexts) or (DEFAULT_CONTEXT,)
+    if len(checked) > 1:
+        raise UsageError(
+            f"{len(checked)} contexts", place="--context", hint="speculate looks at one length: give one --context"
+        )
+    context = checked[0]
     _check(draft)
     catalog = load(ask)
     notes = [
@@ -99,8 +104,9 @@ def speculate(
     talk: list[str] = []
     inputs: tuple[Input, ...] = ()
     explanations: list[Explanation] = []
+    word = single_kv_dtype(ask)
     for deployment in resolve(ask, catalog):
-        form, origin, said = kv_format(deployment, ask.kv_dtypes[0] if ask.kv_dtypes else None)
+        form, origin, said = kv_format(deployment, word)
         result = _result(deployment, form, context, draft, catalog)
         results.append(result)
         notes += deployment.assumptions

@@ -107,7 +107,7 @@ def kv(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool 
             )
     explanations: tuple[Explanation, ...] = ()
     if explain:
-        from infcalc.api.explain_kv import explain_kv  # noqa: PLC0415 - only when asked
+        from infcalc.api.explaining import explain_kv  # noqa: PLC0415 - only when asked
 
         explanations = tuple(text for deployment, result in pairs for text in explain_kv(deployment, result))
     return Answer(

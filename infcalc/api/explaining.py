@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from infcalc.api.kv import deployment_budgets
+from infcalc.api.sizing import deployment_budgets
 from infcalc.spec.explain import Explanation, Input
 from infcalc.spec.kv import KV_FORMATS, KvFormat
 from infcalc.spec.layers import CompressedAttention, GroupedAttention, LatentAttention, Mixer, Reach, RecurrentMixer
 
 if TYPE_CHECKING:
-    from infcalc.api.concurrency import ConcurrencyResult
     from infcalc.api.deployment import Deployment
-    from infcalc.api.kv import KvResult
+    from infcalc.api.fitting import ConcurrencyResult
+    from infcalc.api.sizing import KvResult
 
 _ACCOUNTING = "KV specs of vLLM (get_num_kv_heads), SGLang and TensorRT-LLM, which agree"
 
@@ -20,7 +20,7 @@ _ACCOUNTING = "KV specs of vLLM (get_num_kv_heads), SGLang and TensorRT-LLM, whi
 def explain_kv(deployment: Deployment, result: KvResult) -> tuple[Explanation, ...]:
     """Return one explanation per figure of ``kv``."""
     form = KV_FORMATS[result.kv_dtype]
-    model_origin = next(item.origin for item in deployment.inputs if item.name == "model")
+    model_origin = deployment.model_origins.get("layers", "its catalog entry")
     terms: list[str] = []
     inputs: list[Input] = [Input(name="KV format", value=form.name, origin=form.note)]
     formulas: list[str] = []
@@ -104,7 +104,11 @@ def _pool(deployment: Deployment) -> Explanation:
             Input(
                 name="CUDA total",
                 value=gpu.cuda_total_bytes,
-                origin="estimated from its family" if gpu.cuda_total_estimated else origins["gpu"].origin,
+                origin=(
+                    "estimated from its family"
+                    if gpu.cuda_total_estimated
+                    else deployment.gpu_origins.get("cuda_total", "its catalog entry")
+                ),
                 source=gpu.source,
             ),
             origins["memory_fraction"],

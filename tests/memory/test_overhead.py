@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from infcalc.api.deployment import Ask, load
+from infcalc.engines.rules import EngineRules, engine_rules
+from infcalc.memory.overhead import activation_peak
+from infcalc.spec.hardware import Gpu
+from infcalc.spec.parallelism import Parallelism
+from infcalc.units import GIB
+from tests.shipped import shipped
+
+
+@cache
+def h100() -> Gpu:
+    return load(Ask()).gpu("h100-sxm5-80gb").gpu
+
+
+def rules(version: str | None = None, *, tp: int = 1) -> EngineRules:
+    return engine_rules("vllm", version, h100(), tp=tp)
+
+
+@pytest.mark.parametrize(("tp", "measured_gib", "rel_tol"), [(1, 0.26, 0.3), (2, 2.07, 0.2), (4, 2.15, 0.2)])
+def test_buffers_outside_the_allocator(tp: int, measured_gib: float, rel_tol: float) -> None:
+    # llm-d-planner accuracy report, vLLM 0.19 on H100, 2026-04-24 (UC-015).
+    band = rules("0.19", tp=tp).non_torch
+    assert band.value_bytes / GIB == pytest.approx(measured_gib, rel=rel_tol)
+    assert band.low_bytes <= measured_gib * GIB <= band.high_bytes
+
+
+@pytest.mark.parametrize(("name", "measured_gib"), [("llama3.1-8b", 1.89), ("qwen2.5-7b", 2.21)])
+def test_activation_peak_of_a_start_up_log(name: str, measured_gib: float) -> None:
+    # The same report (UC-066): the profiling run of 1,024 sequences, whose sampler is the peak.
+    defaults = rules("0.19")
+    band = activation_peak(
+        shipped(name),
+        Parallelism(),
+        defaults,
+        max_num_seqs=defaults.scheduler.max_num_seqs,
+        max_num_batched_tokens=defaults.scheduler.max_num_batched_tokens,
+    )
+    assert defaults.scheduler.max_num_seqs == 1024
+    assert band.value_bytes / GIB == pytest.approx(measured_gib, rel=0.03)
+    assert band.low_bytes < band.value_bytes < band.high_bytes
+    assert "sampler" in band.source
+
+
+def test_the_sampler_is_not_divided_by_ranks() -> None:
+    model = shipped("llama3.1-8b")
+    peaks = {
+        activation_peak(model, Parallelism(tp=tp), rules(), max_num_seqs=1024, max_num_batched_tokens=1).value_bytes
+        for tp in (1, 2, 8)
+    }
+    assert peaks == {round(rules().sampler_logit_copies * 1024 * model.vocab_size * 4)}
+
+
+def test_the_forward_pass_of_a_dense_layer() -> None:
+    # Llama 3 8B: (2 x 4,096 + 6,144 + 2 x 14,336) elements of 2 bytes per token; at TP 2 only the first stays whole.
+    quiet = replace(rules(), sampler_logit_copies=0)
+    one, two = (
+        activation_peak(
+            shipped("llama3-8b"), Parallelism(tp=tp), quiet, max_num_seqs=1, max_num_batched_tokens=1000
+        ).value_bytes
+        for tp in (1, 2)
+    )
+    assert one == 2 * (2 * 4096 + 6144 + 2 * 14_336) * 1000
+    assert two == 2 * (2 * 4096 + 6144 // 2 + 14_336) * 1000
+
+
+def test_the_forward_pass_of_routed_experts() -> None:
+    # Mixtral 8x7B: two experts per token, each with its input and 2 x 14,336.
+    quiet = replace(rules(), sampler_logit_copies=0)
+    found = activation_peak(
+        shipped("mixtral-8x7b"), Parallelism(), quiet, max_num_seqs=1, max_num_batched_tokens=10
+    ).value_bytes
+    assert found == 2 * (2 * 4096 + 6144 + 2 * (2 * 14_336 + 4096)) * 10
+
+
+def test_the_larger_of_sampler_and_forward_pass_counts() -> None:
+    model, defaults = shipped("llama3-8b"), rules()
+
+    def peak(max_num_seqs: int, max_num_batched_tokens: int) -> tuple[int, str]:
+        band = activation_peak(
+            model,
+            Parallelism(),
+            defaults,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+        )
+        return band.value_bytes, band.source
+
+    sampler, forward = peak(1024, 1), peak(1, 65_536)
+    assert peak(1024, 65_536) == max(sampler, forward)
+    assert "sampler" in sampler[1]
+    assert "forward pass of 65,536 tokens" in forward[1]
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "deepseek-v4-flash", "qwen3-next-80b", "mamba-2.8b", "gemma-4-e2b"])
+def test_every_kind_of_layer_has_an_activation(name: str) -> None:
+    model = shipped(name)
+    quiet = replace(rules(), sampler_logit_copies=0)
+    band = activation_peak(model, Parallelism(), quiet, max_num_seqs=1, max_num_batched_tokens=1)
+    assert band.value_bytes > 4 * model.hidden_size
