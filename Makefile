@@ -29,9 +29,12 @@ check: $(VENV)/.ready
 wheel: $(VENV)/.ready
 	$(PY) scripts/check_wheel.py
 
+# An installed wheel is byte-compiled, as users have it; a checkout may not be.
 bench: $(VENV)/.ready
-	$(PY) benchmarks/startup.py
-	$(PY) benchmarks/core.py
+	python3 -m venv --clear $(VENV)/bench
+	$(VENV)/bench/bin/python -m pip install --quiet .
+	$(VENV)/bench/bin/python benchmarks/startup.py
+	$(VENV)/bench/bin/python benchmarks/core.py
 
 docs: $(VENV)/.ready
 	$(PY) scripts/render_docs.py
