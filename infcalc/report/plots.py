@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from infcalc.errors import FileProblem, UsageError
+from infcalc.frozen import frozen
 from infcalc.units import GIB
 
 if TYPE_CHECKING:
@@ -56,20 +57,18 @@ def plot_concurrency(answer: Answer[ConcurrencyResult], path: str) -> None:
 
     """
     figure, axes = _canvas(path)
-    width = 0.8 / len(answer.results)
-    for index, (result, colour) in enumerate(zip(answer.results, _cycle(len(answer.results)), strict=True)):
-        places = [place + index * width for place in range(len(result.rows))]
-        counts = [row.sequences for row in result.rows]
-        below = [max(0, row.sequences - row.sequences_low) for row in result.rows]
-        above = [max(0, row.sequences_high - row.sequences) for row in result.rows]
-        bars = axes.bar(
-            places, counts, width * 0.9, color=colour, label=f"{result.model} on {result.num_gpus} x {result.gpu}"
+    groups = [
+        _Bars(
+            label=f"{result.model} on {result.num_gpus} x {result.gpu}",
+            values=[row.sequences for row in result.rows],
+            lows=[row.sequences_low for row in result.rows],
+            highs=[row.sequences_high for row in result.rows],
+            texts=[f"{row.sequences:,}" for row in result.rows],
         )
-        axes.errorbar(places, counts, yerr=(below, above), fmt="none", ecolor=_INK, capsize=3, linewidth=1)
-        axes.bar_label(bars, labels=[f"{number:,}" for number in counts], padding=3, label_type="center", color="white")
-    rows = answer.results[0].rows
-    axes.set_xticks([place + width * (len(answer.results) - 1) / 2 for place in range(len(rows))])
-    axes.set_xticklabels([f"{row.kv_dtype}\n{row.context_tokens:,} tokens" for row in rows])
+        for result in answer.results
+    ]
+    ticks = [f"{row.kv_dtype}\n{row.context_tokens:,} tokens" for row in answer.results[0].rows]
+    _draw_bars(axes, groups, ticks)
     axes.set_ylabel("sequences that fit")
     _finish(figure, axes, path, "Concurrency by KV precision")
 
@@ -127,22 +126,45 @@ def plot_speculate(answer: Answer[SpeculateResult], path: str) -> None:
 
     """
     figure, axes = _canvas(path)
-    width = 0.8 / len(answer.results)
-    for index, (result, colour) in enumerate(zip(answer.results, _cycle(len(answer.results)), strict=True)):
-        places = [place + index * width for place in range(len(result.rows))]
-        gains = [row.speedup for row in result.rows]
-        below = [max(0.0, row.speedup - row.speedup_low) for row in result.rows]
-        above = [max(0.0, row.speedup_high - row.speedup) for row in result.rows]
-        label = f"{result.model} on {result.num_gpus} x {result.gpu}, batch {result.batch}"
-        bars = axes.bar(places, gains, width * 0.9, color=colour, label=label)
-        axes.errorbar(places, gains, yerr=(below, above), fmt="none", ecolor=_INK, capsize=3, linewidth=1)
-        axes.bar_label(bars, labels=[f"{gain:.2f}x" for gain in gains], label_type="center", color="white")
+    groups = [
+        _Bars(
+            label=f"{result.model} on {result.num_gpus} x {result.gpu}, batch {result.batch}",
+            values=[row.speedup for row in result.rows],
+            lows=[row.speedup_low for row in result.rows],
+            highs=[row.speedup_high for row in result.rows],
+            texts=[f"{row.speedup:.2f}x" for row in result.rows],
+        )
+        for result in answer.results
+    ]
+    ticks = [f"{row.method}\n{row.num_draft_tokens} draft tokens" for row in answer.results[0].rows]
+    _draw_bars(axes, groups, ticks)
     axes.axhline(1, color=_INK, linewidth=0.8, linestyle="--")
-    rows = answer.results[0].rows
-    axes.set_xticks([place + width * (len(answer.results) - 1) / 2 for place in range(len(rows))])
-    axes.set_xticklabels([f"{row.method}\n{row.num_draft_tokens} draft tokens" for row in rows])
     axes.set_ylabel("speedup over plain decoding")
     _finish(figure, axes, path, "Speculative decoding")
+
+
+@frozen
+class _Bars:
+    """One colour of bars: a value per tick, its band, and what is written on it."""
+
+    label: str
+    values: list[float]
+    lows: list[float]
+    highs: list[float]
+    texts: list[str]
+
+
+def _draw_bars(axes: Any, groups: list[_Bars], ticks: list[str]) -> None:  # noqa: ANN401 - matplotlib is optional
+    width = 0.8 / len(groups)
+    for index, (group, colour) in enumerate(zip(groups, _cycle(len(groups)), strict=True)):
+        places = [place + index * width for place in range(len(group.values))]
+        bars = axes.bar(places, group.values, width * 0.9, color=colour, label=group.label)
+        below = [max(0.0, value - low) for value, low in zip(group.values, group.lows, strict=True)]
+        above = [max(0.0, high - value) for value, high in zip(group.values, group.highs, strict=True)]
+        axes.errorbar(places, group.values, yerr=(below, above), fmt="none", ecolor=_INK, capsize=3, linewidth=1)
+        axes.bar_label(bars, labels=group.texts, label_type="center", color="white")
+    axes.set_xticks([place + width * (len(groups) - 1) / 2 for place in range(len(ticks))])
+    axes.set_xticklabels(ticks)
 
 
 def _canvas(path: str) -> tuple[Any, Any]:
