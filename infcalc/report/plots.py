@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from infcalc.errors import FileProblem, UsageError
-from infcalc.frozen import frozen
 from infcalc.units import GIB
 
 if TYPE_CHECKING:
@@ -58,12 +57,9 @@ def plot_concurrency(answer: Answer[ConcurrencyResult], path: str) -> None:
     """
     figure, axes = _canvas(path)
     groups = [
-        _Bars(
-            label=f"{result.model} on {result.num_gpus} x {result.gpu}",
-            values=[row.sequences for row in result.rows],
-            lows=[row.sequences_low for row in result.rows],
-            highs=[row.sequences_high for row in result.rows],
-            texts=[f"{row.sequences:,}" for row in result.rows],
+        (
+            f"{result.model} on {result.num_gpus} x {result.gpu}",
+            [(row.sequences, row.sequences_low, row.sequences_high, f"{row.sequences:,}") for row in result.rows],
         )
         for result in answer.results
     ]
@@ -127,12 +123,9 @@ def plot_speculate(answer: Answer[SpeculateResult], path: str) -> None:
     """
     figure, axes = _canvas(path)
     groups = [
-        _Bars(
-            label=f"{result.model} on {result.num_gpus} x {result.gpu}, batch {result.batch}",
-            values=[row.speedup for row in result.rows],
-            lows=[row.speedup_low for row in result.rows],
-            highs=[row.speedup_high for row in result.rows],
-            texts=[f"{row.speedup:.2f}x" for row in result.rows],
+        (
+            f"{result.model} on {result.num_gpus} x {result.gpu}, batch {result.batch}",
+            [(row.speedup, row.speedup_low, row.speedup_high, f"{row.speedup:.2f}x") for row in result.rows],
         )
         for result in answer.results
     ]
@@ -143,26 +136,21 @@ def plot_speculate(answer: Answer[SpeculateResult], path: str) -> None:
     _finish(figure, axes, path, "Speculative decoding")
 
 
-@frozen
-class _Bars:
-    """One colour of bars: a value per tick, its band, and what is written on it."""
-
-    label: str
-    values: list[float]
-    lows: list[float]
-    highs: list[float]
-    texts: list[str]
+_Bar = tuple[float, float, float, str]
+"""Height, the ends of its band, and what is written on it."""
 
 
-def _draw_bars(axes: Any, groups: list[_Bars], ticks: list[str]) -> None:  # noqa: ANN401 - matplotlib is optional
+def _draw_bars(axes: Any, groups: list[tuple[str, list[_Bar]]], ticks: list[str]) -> None:  # noqa: ANN401 - optional
+    """Draw groups of bars side by side, one colour and label each, a bar per tick."""
     width = 0.8 / len(groups)
-    for index, (group, colour) in enumerate(zip(groups, _cycle(len(groups)), strict=True)):
-        places = [place + index * width for place in range(len(group.values))]
-        bars = axes.bar(places, group.values, width * 0.9, color=colour, label=group.label)
-        below = [max(0.0, value - low) for value, low in zip(group.values, group.lows, strict=True)]
-        above = [max(0.0, high - value) for value, high in zip(group.values, group.highs, strict=True)]
-        axes.errorbar(places, group.values, yerr=(below, above), fmt="none", ecolor=_INK, capsize=3, linewidth=1)
-        axes.bar_label(bars, labels=group.texts, label_type="center", color="white")
+    for index, ((label, bars), colour) in enumerate(zip(groups, _cycle(len(groups)), strict=True)):
+        places = [place + index * width for place in range(len(bars))]
+        heights = [height for height, _, _, _ in bars]
+        drawn = axes.bar(places, heights, width * 0.9, color=colour, label=label)
+        below = [max(0.0, height - low) for height, low, _, _ in bars]
+        above = [max(0.0, high - height) for height, _, high, _ in bars]
+        axes.errorbar(places, heights, yerr=(below, above), fmt="none", ecolor=_INK, capsize=3, linewidth=1)
+        axes.bar_label(drawn, labels=[text for _, _, _, text in bars], label_type="center", color="white")
     axes.set_xticks([place + width * (len(groups) - 1) / 2 for place in range(len(ticks))])
     axes.set_xticklabels(ticks)
 
