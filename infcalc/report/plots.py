@@ -8,6 +8,8 @@ from infcalc.errors import FileProblem, UsageError
 from infcalc.units import GIB
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from infcalc.api.answer import Answer
     from infcalc.api.bounds import RooflineResult
     from infcalc.api.drafting import SpeculateResult
@@ -140,7 +142,7 @@ _Bar = tuple[float, float, float, str]
 """Height, the ends of its band, and what is written on it."""
 
 
-def _draw_bars(axes: Any, groups: list[tuple[str, list[_Bar]]], ticks: list[str]) -> None:  # noqa: ANN401 - optional
+def _draw_bars(axes: Any, groups: Sequence[tuple[str, Sequence[_Bar]]], ticks: list[str]) -> None:  # noqa: ANN401 - optional
     """Draw groups of bars side by side, one colour and label each, a bar per tick."""
     width = 0.8 / len(groups)
     for index, ((label, bars), colour) in enumerate(zip(groups, _cycle(len(groups)), strict=True)):
