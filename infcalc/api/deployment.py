@@ -16,9 +16,10 @@ from infcalc.spec.layers import GroupedAttention
 from infcalc.spec.parallelism import Parallelism
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from infcalc.catalog.lookup import Catalog
+    from infcalc.engines.rules import SchedulerDefaults
     from infcalc.spec.hardware import Gpu
     from infcalc.spec.model import Model
     from infcalc.spec.weights import WeightQuantization
@@ -61,6 +62,8 @@ class Ask:
     max_num_batched_tokens: int | None = None
     block_size: int | None = None
     enforce_eager: bool = False
+    method: str | None = None
+    """Way of drafting; ``mtp`` adds the model's own MTP layers to weights and KV."""
     catalogs: tuple[str, ...] = ()
 
 
@@ -79,6 +82,8 @@ class Deployment:
     max_num_seqs: int
     max_num_batched_tokens: int
     block_tokens: int
+    max_model_len: int | None
+    with_mtp: bool
     inputs: tuple[Input, ...]
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -130,7 +135,7 @@ def kv_format(deployment: Deployment, word: str | None) -> tuple[KvFormat, str, 
         raise UsageError(
             f"{word!r} is not a KV-cache precision", place="--kv-dtype", hint=f"one of auto, {', '.join(KV_FORMATS)}"
         )
-    return KV_FORMATS[name], _GIVEN, ()
+    return KV_FORMATS[name], f"{_GIVEN} (--kv-dtype)", ()
 
 
 def single_kv_dtype(ask: Ask) -> str | None:
@@ -178,44 +183,59 @@ def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> 
     notes = list(model_entry.assumptions)
     talk = [*model_entry.warnings, *gpu_entry.warnings]
     parallelism, parallel_origin = _parallelism(ask, model, notes)
-    if model.dtype == "fp32" and ask.weights is None:
+    if model.dtype == "fp32" and ask.weights != "fp32":
         model = replace(model, dtype="bf16")
         notes.append(f"{model.name} is stored in fp32; engines load it in 16 bit, as assumed here")
     quantization, weights, weights_origin = _weights(ask, model)
-    rules = engine_rules(ask.engine or REFERENCE_ENGINE, ask.engine_version, gpu, tp=parallelism.tp)
+    ranks = {"tp": parallelism.tp, "pp": parallelism.pp, "dp": parallelism.dp}
+    rules = engine_rules(ask.engine or REFERENCE_ENGINE, ask.engine_version, gpu, **ranks)
     talk += _version_warnings(rules)
-    fraction = rules.fraction if ask.memory_fraction is None else ask.memory_fraction
-    if rules.fraction is None:
-        fraction = None
+    fraction = _fraction(ask, rules)
     scheduler = rules.scheduler
-    max_num_seqs = ask.max_num_seqs or scheduler.max_num_seqs
-    batched = ask.max_num_batched_tokens or scheduler.max_num_batched_tokens
+    batched = ask.max_num_batched_tokens or _batched_tokens(ask, scheduler)
+    max_num_seqs = ask.max_num_seqs or min(scheduler.max_num_seqs, batched)
+    with_mtp = _with_mtp(ask, model)
 
-    def origin(given: object, otherwise: str) -> str:
-        return _GIVEN if given is not None and given != () else otherwise
+    def origin(given: object, otherwise: str, option: str = "") -> str:
+        if given is None or given == ():
+            return otherwise
+        return f"{_GIVEN} ({option})" if option else _GIVEN
 
     default = f"{rules.engine} {rules.version} default"
     inputs = (
-        Input(name="model", value=model.name, origin=origin(ask.models, _REFERENCE), source=model.source),
-        Input(name="gpu", value=gpu.name, origin=origin(ask.gpus, _REFERENCE), source=gpu.source),
-        Input(name="gpus", value=parallelism.num_gpus, origin=origin(ask.num_gpus, parallel_origin)),
-        Input(name="tp", value=parallelism.tp, origin=origin(ask.tp, parallel_origin)),
-        Input(name="pp", value=parallelism.pp, origin=origin(ask.pp, "default")),
-        Input(name="dp", value=parallelism.dp, origin=origin(ask.dp, "default")),
-        Input(name="ep", value=parallelism.ep, origin=origin(ask.ep, "default")),
-        Input(name="dcp", value=parallelism.dcp, origin=origin(ask.dcp, "default")),
+        Input(name="model", value=model.name, origin=origin(ask.models, _REFERENCE, "--model"), source=model.source),
+        Input(name="gpu", value=gpu.name, origin=origin(ask.gpus, _REFERENCE, "--gpu"), source=gpu.source),
+        Input(name="gpus", value=parallelism.num_gpus, origin=origin(ask.num_gpus, parallel_origin, "--gpus")),
+        Input(name="tp", value=parallelism.tp, origin=origin(ask.tp, parallel_origin, "--tp")),
+        Input(name="pp", value=parallelism.pp, origin=origin(ask.pp, "default", "--pp")),
+        Input(name="dp", value=parallelism.dp, origin=origin(ask.dp, "default", "--dp")),
+        Input(name="ep", value=parallelism.ep, origin=origin(ask.ep, "default", "--ep")),
+        Input(name="dcp", value=parallelism.dcp, origin=origin(ask.dcp, "default", "--dcp")),
         Input(name="weights", value=weights, origin=weights_origin),
-        Input(name="engine", value=rules.engine, origin=origin(ask.engine, _REFERENCE)),
-        Input(name="engine_version", value=rules.version, origin=origin(ask.engine_version, "newest known")),
+        Input(name="engine", value=rules.engine, origin=origin(ask.engine, _REFERENCE, "--engine")),
+        Input(
+            name="engine_version",
+            value=rules.version,
+            origin=origin(ask.engine_version, "newest known", "--engine-version"),
+        ),
         Input(
             name="memory_fraction",
             value=fraction,
-            origin=origin(ask.memory_fraction, default),
+            origin=origin(ask.memory_fraction, default, "--memory-fraction"),
             source=f"{rules.fraction_source}; {rules.fraction_base.value}",
         ),
-        Input(name="max_num_seqs", value=max_num_seqs, origin=origin(ask.max_num_seqs, default)),
-        Input(name="max_num_batched_tokens", value=batched, origin=origin(ask.max_num_batched_tokens, default)),
-        Input(name="block_tokens", value=ask.block_size or rules.block_tokens, origin=origin(ask.block_size, default)),
+        Input(name="max_num_seqs", value=max_num_seqs, origin=origin(ask.max_num_seqs, default, "--max-num-seqs")),
+        Input(
+            name="max_num_batched_tokens",
+            value=batched,
+            origin=origin(ask.max_num_batched_tokens, default, "--max-num-batched-tokens"),
+        ),
+        Input(
+            name="block_tokens",
+            value=ask.block_size or rules.block_tokens,
+            origin=origin(ask.block_size, default, "--block-size"),
+        ),
+        *_stated(ask),
     )
     return Deployment(
         model=model,
@@ -228,6 +248,8 @@ def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> 
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=batched,
         block_tokens=ask.block_size or rules.block_tokens,
+        max_model_len=ask.max_model_len,
+        with_mtp=with_mtp,
         inputs=inputs,
         assumptions=distinct(notes),
         warnings=distinct(talk),
@@ -284,15 +306,84 @@ def _check_dcp(model: Model, parallelism: Parallelism) -> None:
         )
 
 
+def _stated(ask: Ask) -> tuple[Input, ...]:
+    """Return the values that have no default and were given."""
+    found = (("max_model_len", ask.max_model_len, "--max-model-len"), ("method", ask.method, "--method"))
+    eager = (Input(name="enforce_eager", value=True, origin=f"{_GIVEN} (--enforce-eager)"),)
+    return (
+        *(Input(name=name, value=value, origin=f"{_GIVEN} ({flag})") for name, value, flag in found if value),
+        *(eager if ask.enforce_eager else ()),
+    )
+
+
+def _fraction(ask: Ask, rules: EngineRules) -> float | None:
+    if ask.memory_fraction is None:
+        return rules.fraction
+    if rules.fraction is None:
+        raise UsageError(
+            f"{rules.engine} has no memory fraction",
+            place="--memory-fraction",
+            hint="leave it out: the KV cache is allocated for the asked context",
+        )
+    return ask.memory_fraction
+
+
+def _batched_tokens(ask: Ask, scheduler: SchedulerDefaults) -> int:
+    """Return the default tokens per step: no more than all sequences at full length. Source: vLLM ``arg_utils``."""
+    if ask.max_model_len is None:
+        return scheduler.max_num_batched_tokens
+    return min(scheduler.max_num_batched_tokens, (ask.max_num_seqs or scheduler.max_num_seqs) * ask.max_model_len)
+
+
+def _with_mtp(ask: Ask, model: Model) -> bool:
+    """Tell whether the model's own MTP layers count.
+
+    Raises:
+        UsageError: another way of drafting, or a model without such layers.
+
+    """
+    if ask.method is None:
+        return False
+    if ask.method.strip().lower() != "mtp":
+        raise UsageError(
+            f"{ask.method!r} adds nothing of the model's own",
+            place="--method",
+            hint="mtp counts its MTP layers; `infcalc speculate` says what other drafts add",
+        )
+    if model.mtp is None:
+        raise UsageError(f"{model.name} has no MTP layers", place="--method", hint="leave --method out")
+    return True
+
+
+def merged_inputs(groups: Sequence[tuple[Input, ...]]) -> tuple[Input, ...]:
+    """Return the inputs of several deployments as one list: where they differ, all values in their order."""
+    merged: dict[str, list[Input]] = {}
+    for group in groups:
+        for item in group:
+            merged.setdefault(item.name, []).append(item)
+    return tuple(_joined(items) for items in merged.values())
+
+
+def _joined(items: list[Input]) -> Input:
+    values = list(dict.fromkeys(item.value for item in items))
+    if len(values) == 1:
+        return items[0]
+    origins = "; ".join(dict.fromkeys(item.origin for item in items))
+    return replace(items[0], value=tuple(values), origin=origins, source="")
+
+
 def _version_warnings(rules: EngineRules) -> list[str]:
-    """Return a warning when a version is asked that is newer than all whose rules are known."""
-    if rules.version == rules.newest or rules.engine == "llama.cpp":
+    """Return a warning when a version is asked that lies outside those whose rules were read."""
+    if rules.version == rules.newest:
         return []
-    if parse_version(rules.version) <= parse_version(rules.newest):
+    asked = parse_version(rules.version)
+    if rules.oldest == rules.newest:
+        return [f"{rules.engine} {rules.version}: rules are known of {rules.newest} only, and those were taken"]
+    if asked < parse_version(rules.oldest):
+        return [f"{rules.engine} {rules.version}: the oldest rules known are of {rules.oldest}, and those were taken"]
+    if asked <= parse_version(rules.newest):
         return []
-    return [
-        f"{rules.engine} {rules.version} is newer than {rules.newest}, the newest whose rules are known: those hold"
-    ]
+    return [f"{rules.engine} {rules.version}: the newest rules known are of {rules.newest}, and those were taken"]
 
 
 def _largest_tp(model: Model, limit: int) -> int:
@@ -320,9 +411,9 @@ def stored_in(model: Model) -> str:
 def _weights(ask: Ask, model: Model) -> tuple[WeightQuantization | None, str, str]:
     """Return the quantization to apply, its name and origin; ``auto`` is the checkpoint's own."""
     if ask.weights is None or ask.weights == "auto":
-        origin = "the checkpoint's own" if ask.weights is None else "given (auto)"
+        origin = "the checkpoint's own" if ask.weights is None else f"{_GIVEN} (--weights auto): the checkpoint's own"
         return model.quantization, stored_in(model), origin
     from infcalc.catalog.quantization import runtime_quantization  # noqa: PLC0415 - only when a precision is asked
 
     quantization = runtime_quantization(ask.weights, model)
-    return quantization, ask.weights, _GIVEN
+    return quantization, ask.weights, f"{_GIVEN} (--weights)"

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from infcalc.api.sizing import deployment_budgets
+from infcalc.api.sizing import deployment_budgets, fitting_room
+from infcalc.engines.rules import FractionBase
+from infcalc.frozen import frozen
+from infcalc.lowering.cache import compressed_entry_bytes, indexer_entry_bytes, latent_entry_bytes
+from infcalc.memory.kv import constant_bytes, kv_components
 from infcalc.spec.explain import Explanation, Input
 from infcalc.spec.kv import KV_FORMATS, KvFormat
 from infcalc.spec.layers import CompressedAttention, GroupedAttention, LatentAttention, Mixer, Reach, RecurrentMixer
@@ -13,6 +17,7 @@ if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
     from infcalc.api.fitting import ConcurrencyResult
     from infcalc.api.sizing import KvResult
+    from infcalc.memory.budget import Budget
 
 _ACCOUNTING = "KV specs of vLLM (get_num_kv_heads), SGLang and TensorRT-LLM, which agree"
 
@@ -20,86 +25,73 @@ _ACCOUNTING = "KV specs of vLLM (get_num_kv_heads), SGLang and TensorRT-LLM, whi
 def explain_kv(deployment: Deployment, result: KvResult) -> tuple[Explanation, ...]:
     """Return one explanation per figure of ``kv``."""
     form = KV_FORMATS[result.kv_dtype]
-    model_origin = deployment.model_origins.get("layers", "its catalog entry")
-    terms: list[str] = []
-    inputs: list[Input] = [Input(name="KV format", value=form.name, origin=form.note)]
-    formulas: list[str] = []
-    counted: dict[Mixer, int] = {}
-    for run in deployment.model.layers:
-        if run.layer.mixer is not None:
-            counted[run.layer.mixer] = counted.get(run.layer.mixer, 0) + run.num_layers
-    for mixer, layers in counted.items():
-        formula, term, parts = _growing(mixer, layers, form)
-        if term:
-            formulas.append(formula)
-            terms.append(term)
-            inputs += [
-                Input(name=name, value=value, origin=model_origin, source=deployment.model.source)
-                for name, value in parts
-            ]
+    terms = _growing_terms(deployment, form)
     slope = Explanation(
         quantity="kv_bytes_per_token",
-        formula=" + ".join(dict.fromkeys(formulas)) or "no layer grows without end",
-        substituted=f"{' + '.join(terms) or '0'} = {result.kv_bytes_per_token:,}",
-        inputs=tuple(inputs),
+        formula=" + ".join(dict.fromkeys(term.formula for term in terms)) or "no layer grows without end",
+        substituted=f"{' + '.join(term.substituted for term in terms) or '0'} = {result.kv_bytes_per_token:,}",
+        inputs=(
+            Input(name="KV format", value=form.name, origin=form.note),
+            *(item for term in terms for item in term.inputs),
+        ),
         source=_ACCOUNTING,
     )
-    sizes = tuple(
-        Explanation(
-            quantity=f"kv_bytes at {row.context_tokens:,} tokens",
-            formula="sum over parts of bytes_per_token x min(tokens, window) + kv_bytes_per_request",
-            substituted=" + ".join(
-                [
-                    f"{part.bytes_per_token:,} x {min(row.context_tokens, part.window_tokens or row.context_tokens):,}"
-                    for part in result.kv_components
-                    if part.bytes_per_token
-                ]
-                + ([f"{result.kv_bytes_per_request:,}"] if result.kv_bytes_per_request else [])
-            )
-            + f" = {row.kv_bytes:,}",
-        )
-        for row in result.rows
-    )
-    rows = tuple(
-        Explanation(
-            quantity=f"sequences at {row.context_tokens:,} tokens",
-            formula="floor(KV pool per GPU / bytes of one sequence there), whole blocks, the fullest stage decides",
-            substituted=f"{result.kv_pool_bytes:,} / {row.kv_bytes_per_gpu:,} = {row.sequences:,}",
-        )
-        for row in result.rows
-    )
-    return (slope, *sizes, _pool(deployment), *rows)
+    stages = deployment_budgets(deployment)
+    sizes = tuple(_size(deployment, form, row.context_tokens, row.kv_bytes) for row in result.rows)
+    rows = tuple(_fit(deployment, form, stages, row.context_tokens) for row in result.rows)
+    governing = fitting_room(deployment, form, stages, result.rows[0].context_tokens).stage
+    return (slope, *sizes, _pool(deployment, stages[governing]), *rows)
 
 
 def explain_concurrency(deployment: Deployment, result: ConcurrencyResult) -> tuple[Explanation, ...]:
     """Return one explanation per figure of ``concurrency``."""
-    rows = tuple(
-        Explanation(
-            quantity=f"sequences at {row.context_tokens:,} tokens, KV in {row.kv_dtype}",
-            formula="floor(kv_pool_bytes / bytes of one sequence on that GPU), whole blocks",
-            substituted=f"{row.kv_pool_bytes:,} / {row.kv_bytes_per_gpu:,} = {row.sequences:,}",
-            inputs=(Input(name="KV format", value=row.kv_dtype, origin=row.note),),
-        )
-        for row in result.rows
+    stages = deployment_budgets(deployment)
+    first = result.rows[0]
+    governing = fitting_room(deployment, KV_FORMATS[first.kv_dtype], stages, first.context_tokens).stage
+    rows = tuple(_fit(deployment, KV_FORMATS[row.kv_dtype], stages, row.context_tokens) for row in result.rows)
+    return (_pool(deployment, stages[governing]), *rows)
+
+
+def _size(deployment: Deployment, form: KvFormat, context_tokens: int, kv_bytes: int) -> Explanation:
+    parts = kv_components(deployment.model, form, with_mtp=deployment.with_mtp)
+    terms = [
+        f"{part.entry_bytes:,} x {min(context_tokens, part.window_tokens or context_tokens) // part.tokens_per_entry:,}"
+        for part in parts
+        if part.entry_bytes
+    ]
+    state = constant_bytes(parts)
+    return Explanation(
+        quantity=f"kv_bytes at {context_tokens:,} tokens",
+        formula="sum over parts of bytes per entry x whole entries of min(tokens, window), + kv_bytes_per_request",
+        substituted=" + ".join([*terms, *([f"{state:,}"] if state else [])]) + f" = {kv_bytes:,}",
     )
-    return (_pool(deployment), *rows)
 
 
-def _pool(deployment: Deployment) -> Explanation:
-    budget = min(deployment_budgets(deployment), key=lambda stage: stage.kv_pool_bytes)
+def _fit(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], context_tokens: int) -> Explanation:
+    fits = fitting_room(deployment, form, stages, context_tokens)
+    pool = stages[fits.stage].kv_pool_bytes
+    dp = deployment.parallelism.dp
+    return Explanation(
+        quantity=f"sequences at {context_tokens:,} tokens, KV in {form.name}",
+        formula="floor(kv_pool_bytes / bytes of the blocks of one sequence on that GPU) x attention-DP ranks",
+        substituted=f"floor({pool:,} / {fits.blocked_bytes:,}) x {dp} = {fits.sequences:,}",
+        inputs=(
+            Input(name="KV format", value=form.name, origin=form.note),
+            Input(name="block_tokens", value=deployment.block_tokens, origin=f"{deployment.rules.engine}"),
+            Input(name="pipeline stage", value=fits.stage, origin="the one with the least room"),
+        ),
+    )
+
+
+def _pool(deployment: Deployment, budget: Budget) -> Explanation:
     rules = deployment.rules
     origins = {item.name: item for item in deployment.inputs}
     gpu = deployment.gpu
+    formula, substituted = _subtraction(deployment, budget)
     return Explanation(
         quantity="kv_pool_bytes",
-        formula=(
-            "usable - weights - activation - buffers - CUDA graphs; the engine's fraction is "
-            + rules.fraction_base.value
-        ),
-        substituted=(
-            f"{budget.usable_bytes:,} - {budget.weights_bytes:,} - {budget.activation.value_bytes:,} - "
-            f"{budget.non_torch.value_bytes:,} - {budget.cuda_graph_bytes:,} -> {budget.kv_pool_bytes:,}"
-        ),
+        formula=f"{formula}; the engine's fraction is {rules.fraction_base.value}",
+        substituted=f"{substituted} = {budget.kv_pool_bytes - budget.missing_bytes:,}",
         inputs=(
             Input(
                 name="CUDA total",
@@ -128,40 +120,122 @@ def _pool(deployment: Deployment) -> Explanation:
     )
 
 
-def _growing(mixer: Mixer, layers: int, form: KvFormat) -> tuple[str, str, list[tuple[str, object]]]:
-    """Return formula, substituted term and inputs of what grows without end in ``layers`` layers of this mixer."""
+def _subtraction(deployment: Deployment, budget: Budget) -> tuple[str, str]:
+    """Return the formula of the pool by what the engine's fraction is a fraction of, and the same with values."""
+    total = f"{deployment.gpu.cuda_total_bytes:,}"
+    weights, activation = f"{budget.weights_bytes:,}", f"{budget.activation.value_bytes:,}"
+    buffers, graphs = f"{budget.non_torch.value_bytes:,}", f"{budget.cuda_graph_bytes:,}"
+    share = f"{deployment.fraction:g}" if deployment.fraction is not None else "1"
+    match deployment.rules.fraction_base:
+        case FractionBase.TOTAL:
+            return (
+                "floor(CUDA total x fraction) - weights - activation - buffers - CUDA graphs",
+                f"floor({total} x {share}) - {weights} - {activation} - {buffers} - {graphs}",
+            )
+        case FractionBase.FREE_BEFORE_WEIGHTS:
+            return (
+                "floor((CUDA total - buffers) x fraction) - weights",
+                f"floor(({total} - {buffers}) x {share}) - {weights}",
+            )
+        case FractionBase.FREE_AFTER_WEIGHTS:
+            return (
+                "floor((CUDA total - weights - activation - buffers - CUDA graphs) x fraction)",
+                f"floor(({total} - {weights} - {activation} - {buffers} - {graphs}) x {share})",
+            )
+        case FractionBase.NONE:
+            return (
+                "CUDA total - weights - activation - buffers",
+                f"{total} - {weights} - {activation} - {buffers}",
+            )
+        case _:
+            assert_never(deployment.rules.fraction_base)
+
+
+@frozen
+class _Term:
+    """One addend of the slope: its formula, its values, and where they came from."""
+
+    formula: str
+    substituted: str
+    inputs: tuple[Input, ...]
+
+
+_CONFIG_KEYS = {
+    "layers": "num_hidden_layers",
+    "num_kv_heads": "num_key_value_heads",
+    "value_head_dim": "v_head_dim",
+    "indexer head_dim": "index_head_dim",
+    "entry_dim": "head_dim",
+    "compression": "compress_ratios",
+}
+
+
+def _growing_terms(deployment: Deployment, form: KvFormat) -> list[_Term]:
+    """Return what grows without end, an addend per kind of mixer and one more for its indexer."""
+    counted: dict[Mixer, int] = {}
+    for run in deployment.model.layers:
+        if run.layer.mixer is not None:
+            counted[run.layer.mixer] = counted.get(run.layer.mixer, 0) + run.num_layers
+    mtp = deployment.model.mtp
+    if deployment.with_mtp and mtp is not None and mtp.layer.mixer is not None:
+        counted[mtp.layer.mixer] = counted.get(mtp.layer.mixer, 0) + mtp.num_layers
+    terms: list[_Term] = []
+    for mixer, layers in counted.items():
+        terms += _mixer_terms(deployment, mixer, layers, form)
+    return terms
+
+
+def _mixer_terms(deployment: Deployment, mixer: Mixer, layers: int, form: KvFormat) -> list[_Term]:
+    def inputs(**values: object) -> tuple[Input, ...]:
+        place = deployment.model_origins.get("layers", "its catalog entry")
+        return tuple(
+            Input(
+                name=name.replace("__", " "),
+                value=value,
+                origin=f"{place}: {_CONFIG_KEYS.get(name, name)}" if place.endswith(".json") else place,
+                source=deployment.model.source,
+            )
+            for name, value in values.items()
+        )
+
     match mixer:
         case GroupedAttention(shares_kv=False, reach=Reach.FULL):
             value_dim = mixer.value_head_dim or mixer.head_dim
             key, value = form.vector_bytes(mixer.head_dim), form.vector_bytes(value_dim)
-            return (
-                "layers x num_kv_heads x (K bytes + V bytes)",
-                f"{layers} x {mixer.num_kv_heads} x ({key} + {value})",
-                [
-                    ("layers", layers),
-                    ("num_kv_heads", mixer.num_kv_heads),
-                    ("head_dim", mixer.head_dim),
-                    ("value_head_dim", value_dim),
-                ],
+            own = _Term(
+                formula="layers x num_kv_heads x (K bytes + V bytes)",
+                substituted=f"{layers} x {mixer.num_kv_heads} x ({key} + {value})",
+                inputs=inputs(
+                    layers=layers,
+                    num_kv_heads=mixer.num_kv_heads,
+                    head_dim=mixer.head_dim,
+                    value_head_dim=value_dim,
+                ),
             )
+            indexer = mixer.indexer
         case LatentAttention():
-            return (
-                "layers x bytes of (kv_lora_rank + qk_rope_head_dim), K and V in one",
-                f"{layers} x bytes({mixer.kv_lora_rank} + {mixer.qk_rope_head_dim})",
-                [
-                    ("layers", layers),
-                    ("kv_lora_rank", mixer.kv_lora_rank),
-                    ("qk_rope_head_dim", mixer.qk_rope_head_dim),
-                    ("indexer head_dim", mixer.indexer.head_dim if mixer.indexer else 0),
-                ],
+            own = _Term(
+                formula="layers x bytes of one latent (kv_lora_rank + qk_rope_head_dim), K and V in one",
+                substituted=f"{layers} x {latent_entry_bytes(mixer, form)}",
+                inputs=inputs(layers=layers, kv_lora_rank=mixer.kv_lora_rank, qk_rope_head_dim=mixer.qk_rope_head_dim),
             )
+            indexer = mixer.indexer
         case CompressedAttention() if mixer.compression:
-            return (
-                "layers x entry bytes / compression",
-                f"{layers} x bytes({mixer.entry_dim}) / {mixer.compression}",
-                [("layers", layers), ("entry_dim", mixer.entry_dim), ("compression", mixer.compression)],
+            own = _Term(
+                formula="layers x entry bytes / compression",
+                substituted=f"{layers} x {compressed_entry_bytes(mixer, form)} / {mixer.compression}",
+                inputs=inputs(layers=layers, entry_dim=mixer.entry_dim, compression=mixer.compression),
             )
+            indexer = mixer.indexer
         case GroupedAttention() | CompressedAttention() | RecurrentMixer():
-            return "", "", []
+            return []
         case _:
             assert_never(mixer)
+    if indexer is None or indexer.shared:
+        return [own]
+    keys = _Term(
+        formula="layers x bytes of one indexer key / tokens per key",
+        substituted=f"{layers} x {indexer_entry_bytes(indexer)} / {indexer.pool_tokens}",
+        inputs=inputs(layers=layers, indexer__head_dim=indexer.head_dim),
+    )
+    return [own, keys]

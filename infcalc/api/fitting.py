@@ -5,10 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve
-from infcalc.api.sizing import budget_note, check_contexts, context_warnings, deployment_budgets, room_warnings
+from infcalc.api.deployment import Ask, Deployment, kv_format, load, merged_inputs, resolve
+from infcalc.api.sizing import (
+    budget_note,
+    check_contexts,
+    context_warnings,
+    deployment_budgets,
+    fitting_room,
+    room_warnings,
+)
 from infcalc.frozen import frozen
-from infcalc.memory.budget import Budget, room
+from infcalc.memory.budget import Budget
 from infcalc.memory.kv import kv_components, sequence_bytes, slope_bytes_per_token
 from infcalc.spec.explain import Explanation, Input
 from infcalc.spec.kv import KV_FORMATS, KvFormat
@@ -50,7 +57,7 @@ class ConcurrencyRow:
 
 @frozen
 class ConcurrencyResult:
-    """Concurrency of one deployment; the memory parts are of the governing GPU, in bytes."""
+    """Concurrency of one deployment; the memory parts are of a GPU of the stage that decides the first row."""
 
     model: str
     gpu: str
@@ -79,11 +86,12 @@ def concurrency(
 
     """
     ask = ask or Ask()
+    context_origin = "given (--context)" if contexts else "default"
     contexts = check_contexts(contexts) or (DEFAULT_CONTEXT,)
     results: list[ConcurrencyResult] = []
     notes: list[str] = []
     talk: list[str] = []
-    inputs: tuple[Input, ...] = ()
+    inputs: list[tuple[Input, ...]] = []
     pairs: list[tuple[Deployment, ConcurrencyResult]] = []
     for deployment in resolve(ask, load(ask)):
         stages = deployment_budgets(deployment)
@@ -96,16 +104,19 @@ def concurrency(
         result = _result(deployment, stages, tuple(formats), contexts)
         results.append(result)
         pairs.append((deployment, result))
-        notes += [*deployment.assumptions, budget_note(deployment, stages), _cap_note(deployment, result)]
+        governing = stages[fitting_room(deployment, formats[0], stages, contexts[0]).stage]
+        notes += [*deployment.assumptions, budget_note(deployment, governing), _cap_note(deployment, result)]
         talk += [*deployment.warnings, *context_warnings(deployment, contexts), *room_warnings(deployment, stages)]
-        inputs = inputs or (
-            *deployment.inputs,
-            Input(
-                name="kv_dtypes",
-                value=tuple(form.name for form in formats),
-                origin=origin if ask.kv_dtypes else "default",
-            ),
-            Input(name="contexts", value=contexts, origin="given" if contexts != (DEFAULT_CONTEXT,) else "default"),
+        inputs.append(
+            (
+                *deployment.inputs,
+                Input(
+                    name="kv_dtypes",
+                    value=tuple(form.name for form in formats),
+                    origin=origin if ask.kv_dtypes else "default",
+                ),
+                Input(name="contexts", value=contexts, origin=context_origin),
+            )
         )
     explanations: tuple[Explanation, ...] = ()
     if explain:
@@ -116,7 +127,7 @@ def concurrency(
     return Answer(
         command="concurrency",
         results=tuple(results),
-        inputs=inputs,
+        inputs=merged_inputs(inputs),
         assumptions=distinct(notes),
         warnings=distinct(talk),
         explanations=explanations,
@@ -136,7 +147,8 @@ def _cap_note(deployment: Deployment, result: ConcurrencyResult) -> str:
 def _result(
     deployment: Deployment, stages: tuple[Budget, ...], formats: tuple[KvFormat, ...], contexts: tuple[int, ...]
 ) -> ConcurrencyResult:
-    tightest = min(stages, key=lambda stage: stage.kv_pool_bytes)
+    # The memory shown is that of the stage which decides the first row.
+    tightest = stages[fitting_room(deployment, formats[0], stages, contexts[0]).stage]
     return ConcurrencyResult(
         model=deployment.model.name,
         gpu=deployment.gpu.name,
@@ -154,19 +166,12 @@ def _result(
 
 
 def _row(deployment: Deployment, stages: tuple[Budget, ...], form: KvFormat, context: int) -> ConcurrencyRow:
-    fits = room(
-        deployment.model,
-        form,
-        deployment.parallelism,
-        stages,
-        context_tokens=context,
-        block_tokens=deployment.block_tokens,
-    )
+    fits = fitting_room(deployment, form, stages, context)
     budget = stages[fits.stage]
     return ConcurrencyRow(
         kv_dtype=form.name,
         context_tokens=context,
-        kv_bytes_per_token=slope_bytes_per_token(kv_components(deployment.model, form)),
+        kv_bytes_per_token=slope_bytes_per_token(kv_components(deployment.model, form, with_mtp=deployment.with_mtp)),
         kv_bytes_per_gpu=fits.kv_bytes_per_gpu,
         kv_pool_bytes=budget.kv_pool_bytes,
         kv_pool_bytes_low=budget.kv_pool_low_bytes,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.deployment import MAX_TOKENS, Ask, Deployment, kv_format, load, resolve
+from infcalc.api.deployment import MAX_TOKENS, Ask, Deployment, kv_format, load, merged_inputs, resolve
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
-from infcalc.memory.budget import Budget, budgets, room
+from infcalc.memory.budget import Budget, Room, budgets, room
 from infcalc.memory.kv import (
     KvComponent,
     constant_bytes,
@@ -84,15 +84,16 @@ def kv(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool 
 
     """
     ask = ask or Ask()
+    context_origin = "given (--context)" if contexts else "default"
     contexts = check_contexts(contexts) or DEFAULT_CONTEXTS
     results: list[KvResult] = []
     notes: list[str] = []
     talk: list[str] = []
-    inputs: tuple[Input, ...] = ()
+    inputs: list[tuple[Input, ...]] = []
     pairs: list[tuple[Deployment, KvResult]] = []
     for deployment in resolve(ask, load(ask)):
         stages = deployment_budgets(deployment)
-        notes += [*deployment.assumptions, budget_note(deployment, stages)]
+        notes += deployment.assumptions
         talk += [*deployment.warnings, *context_warnings(deployment, contexts), *room_warnings(deployment, stages)]
         for word in ask.kv_dtypes or (None,):
             form, origin, said = kv_format(deployment, word)
@@ -100,10 +101,13 @@ def kv(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool 
             result = _result(deployment, form, stages, contexts)
             results.append(result)
             pairs.append((deployment, result))
-            inputs = inputs or (
-                *deployment.inputs,
-                Input(name="kv_dtype", value=form.name, origin=origin, source=form.note),
-                Input(name="contexts", value=contexts, origin="given" if contexts != DEFAULT_CONTEXTS else "default"),
+            notes.append(budget_note(deployment, stages[fitting_room(deployment, form, stages, contexts[0]).stage]))
+            inputs.append(
+                (
+                    *deployment.inputs,
+                    Input(name="kv_dtype", value=form.name, origin=origin, source=form.note),
+                    Input(name="contexts", value=contexts, origin=context_origin),
+                )
             )
     explanations: tuple[Explanation, ...] = ()
     if explain:
@@ -113,7 +117,7 @@ def kv(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool 
     return Answer(
         command="kv",
         results=tuple(results),
-        inputs=inputs,
+        inputs=merged_inputs(inputs),
         assumptions=distinct(notes),
         warnings=distinct(talk),
         explanations=explanations,
@@ -146,16 +150,29 @@ def deployment_budgets(deployment: Deployment) -> tuple[Budget, ...]:
         quantization=deployment.quantization,
         max_num_seqs=deployment.max_num_seqs,
         max_num_batched_tokens=deployment.max_num_batched_tokens,
+        with_mtp=deployment.with_mtp,
     )
 
 
-def budget_note(deployment: Deployment, stages: tuple[Budget, ...]) -> str:
-    """Return in one sentence what the pool of the fullest GPU was made of."""
-    budget = min(stages, key=lambda stage: stage.kv_pool_bytes)
+def fitting_room(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], context: int) -> Room:
+    """Return how many sequences of ``context`` tokens fit, and the stage that decides."""
+    return room(
+        deployment.model,
+        form,
+        deployment.parallelism,
+        stages,
+        context_tokens=context,
+        block_tokens=deployment.block_tokens,
+        with_mtp=deployment.with_mtp,
+    )
+
+
+def budget_note(deployment: Deployment, budget: Budget) -> str:
+    """Return in one sentence what the pool of the governing GPU was made of."""
     rules = deployment.rules
     share = "no fraction" if deployment.fraction is None else f"{rules.fraction_flag} {deployment.fraction:g}"
     return (
-        f"KV pool per GPU {format_bytes(budget.kv_pool_bytes)} "
+        f"{deployment.model.name} on {deployment.gpu.name}: KV pool per GPU {format_bytes(budget.kv_pool_bytes)} "
         f"({format_bytes(budget.kv_pool_low_bytes)} to {format_bytes(budget.kv_pool_high_bytes)}): CUDA total "
         f"{format_bytes(deployment.gpu.cuda_total_bytes)}, {share} ({rules.fraction_base.value}), weights "
         f"{format_bytes(budget.weights_bytes)} exact, activation {format_bytes(budget.activation.value_bytes)}, "
@@ -166,11 +183,14 @@ def budget_note(deployment: Deployment, stages: tuple[Budget, ...]) -> str:
 
 def context_warnings(deployment: Deployment, contexts: tuple[int, ...]) -> list[str]:
     """Return a warning when a context is longer than the model was made for."""
-    limit = deployment.model.max_context_tokens
+    limits = [limit for limit in (deployment.model.max_context_tokens, deployment.max_model_len) if limit is not None]
+    limit = min(limits, default=None)
     beyond = [context for context in contexts if limit is not None and context > limit]
     if not beyond:
         return []
     lengths = ", ".join(f"{context:,}" for context in beyond)
+    if limit == deployment.max_model_len:
+        return [f"--max-model-len admits {limit:,} tokens; {lengths} is beyond it (sizes are still right)"]
     return [f"{deployment.model.name} was made for {limit:,} tokens; {lengths} is beyond it (sizes are still right)"]
 
 
@@ -188,8 +208,12 @@ def room_warnings(deployment: Deployment, stages: tuple[Budget, ...]) -> list[st
 
 def _result(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], contexts: tuple[int, ...]) -> KvResult:
     model, parallelism = deployment.model, deployment.parallelism
-    whole = kv_components(model, form)
-    shares = tuple(kv_components(model, form, parallelism=parallelism, stage=stage) for stage in range(parallelism.pp))
+    with_mtp = deployment.with_mtp
+    whole = kv_components(model, form, with_mtp=with_mtp)
+    shares = tuple(
+        kv_components(model, form, parallelism=parallelism, stage=stage, with_mtp=with_mtp)
+        for stage in range(parallelism.pp)
+    )
     mha = mha_bytes_per_token(model, form)
     grouped = grouped_bytes_per_token(whole)
     return KvResult(
@@ -199,12 +223,12 @@ def _result(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], 
         kv_dtype=form.name,
         kv_dtype_note=form.note,
         kv_bytes_per_token=slope_bytes_per_token(whole),
-        kv_bytes_per_token_per_gpu=max(slope_bytes_per_token(parts) for parts in shares),
+        kv_bytes_per_token_per_gpu=_shared(max(slope_bytes_per_token(parts) for parts in shares), parallelism.dcp),
         kv_bytes_per_request=constant_bytes(whole),
         kv_components=tuple(_part(component) for component in whole),
         mha_kv_bytes_per_token=mha,
         gqa_saving_factor=mha / grouped if grouped else None,
-        kv_pool_bytes=min(budget.kv_pool_bytes for budget in stages),
+        kv_pool_bytes=stages[fitting_room(deployment, form, stages, contexts[0]).stage].kv_pool_bytes,
         max_num_seqs=deployment.max_num_seqs,
         rows=tuple(
             _row(deployment, form, stages=stages, whole=whole, shares=shares, context=context) for context in contexts
@@ -224,14 +248,7 @@ def _row(
     parallelism = deployment.parallelism
     per_rank = -(-context // parallelism.dcp)
     held = [sequence_bytes(parts, per_rank) for parts in shares]
-    fits = room(
-        deployment.model,
-        form,
-        parallelism,
-        stages,
-        context_tokens=context,
-        block_tokens=deployment.block_tokens,
-    )
+    fits = fitting_room(deployment, form, stages, context)
     return KvRow(
         context_tokens=context,
         kv_bytes=sequence_bytes(whole, context),
@@ -241,6 +258,11 @@ def _row(
         sequences_low=fits.sequences_low,
         sequences_high=fits.sequences_high,
     )
+
+
+def _shared(per_token: float, dcp: int) -> int | float:
+    """Return bytes per token on one of the ranks that split a sequence by position."""
+    return per_token // dcp if per_token % dcp == 0 else per_token / dcp
 
 
 def _part(component: KvComponent) -> KvPart:

@@ -6,11 +6,11 @@ from typing import Any
 
 from infcalc.api.fitting import concurrency
 from infcalc.cli.given import ask_from, contexts_from
-from infcalc.cli.options import CATALOG, CONTEXT, DEPLOYMENT, OUTPUT
+from infcalc.cli.options import CATALOG, CONTEXT, DEPLOYMENT, MTP, OUTPUT
 from infcalc.cli.render import render
 from infcalc.report.table import View
 
-OPTIONS = (*CONTEXT, *DEPLOYMENT, *CATALOG, *OUTPUT)
+OPTIONS = (*CONTEXT, *MTP, *DEPLOYMENT, *CATALOG, *OUTPUT)
 HELP = """FP16, FP8 and INT4 KV side by side, with everything that was counted on the GPU.
 
 Example: infcalc concurrency --quant int4 --context 8k"""

@@ -59,6 +59,8 @@ def ask_from(options: Mapping[str, Any]) -> Ask:
         max_num_batched_tokens=options.get("max_num_batched_tokens"),
         block_size=options.get("block_size"),
         enforce_eager=options.get("enforce_eager", False),
+        # Where several ways of drafting may be named, they are no property of the deployment.
+        method=options["method"] if isinstance(options.get("method"), str) else None,
         catalogs=split(options.get("catalog")),
     )
 

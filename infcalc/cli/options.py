@@ -145,6 +145,17 @@ DRAFTING = (
     ),
 )
 
+MTP = (
+    Option(
+        name="method",
+        flags=("--method",),
+        kind=_Text,
+        default=None,
+        help="mtp: count the weights and the KV of the model's own MTP layers.",
+        group="Question",
+    ),
+)
+
 CATALOG = (
     Option(
         name="catalog",

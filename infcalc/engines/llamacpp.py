@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 NEWEST = "llama-cpp-python 0.3.36"
 
 
-def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
+def rules(version: str | None, gpu: Gpu) -> EngineRules:
     """Return llama.cpp's rules."""
     return EngineRules(
         engine="llama.cpp",
         version=version or NEWEST,
+        oldest=NEWEST,
         newest=NEWEST,
         fraction=None,
         fraction_base=FractionBase.NONE,
@@ -28,5 +29,6 @@ def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
         sampler_source="logits of the outputs of one micro-batch in fp32",
         cuda_graph_bytes=0,
         cuda_graph_source="CUDA graphs are negligible",
-        non_torch=non_torch(gpu, tp=tp),
+        # It copies between GPUs without a communication library: no buffers beyond the context.
+        non_torch=non_torch(gpu, ranks=1),
     )

@@ -10,6 +10,7 @@ from infcalc.units import GIB, MIB
 if TYPE_CHECKING:
     from infcalc.spec.hardware import Gpu
 
+OLDEST = "0.5"
 NEWEST = "0.5.23"
 
 _TIERS: tuple[tuple[int, int, int, int], ...] = (
@@ -27,21 +28,23 @@ _RESERVE_FLOOR_BYTES = 10 * GIB
 _RESERVE_FLOOR_FROM_BYTES = 60 * GIB
 
 
-def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
+def rules(version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1) -> EngineRules:
     """Return SGLang's rules on ``gpu``; its fraction keeps activation and CUDA graphs in the part outside."""
     named = version or NEWEST
     parse_version(named)
     chunk, narrow_graph, wide_graph = next((row[1:] for row in _TIERS if gpu.cuda_total_bytes < row[0]), _TOP_TIER)
     max_graph = wide_graph if tp >= _WIDE_TP else narrow_graph
-    reserved_mib = (
-        512 + 1.5 * max(chunk, 2048) + tp / 8 * 1024 + 2 * max_graph * (1.5 if max_graph > _LARGE_GRAPH else 1)
-    )
+    reserved_mib = 512 + 1.5 * max(chunk, 2048) + tp * pp / 8 * 1024 + 2 * max_graph
+    if dp > 1:
+        # Attention data parallelism captures its graphs for every rank.
+        reserved_mib += 3 * max_graph * dp * (1.5 if max_graph > _LARGE_GRAPH else 1)
     reserved = (reserved_mib + _PREFILL_GRAPH_MIB) * MIB
     if gpu.cuda_total_bytes > _RESERVE_FLOOR_FROM_BYTES:
         reserved = max(reserved, _RESERVE_FLOOR_BYTES)
     return EngineRules(
         engine="sglang",
         version=named,
+        oldest=OLDEST,
         newest=NEWEST,
         fraction=round((gpu.cuda_total_bytes - reserved) / gpu.cuda_total_bytes, 3),
         fraction_base=FractionBase.FREE_BEFORE_WEIGHTS,
@@ -53,5 +56,5 @@ def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
         sampler_source="activation lives outside the static fraction",
         cuda_graph_bytes=0,
         cuda_graph_source="CUDA graphs live outside the static fraction",
-        non_torch=non_torch(gpu, tp=tp),
+        non_torch=non_torch(gpu, ranks=tp * dp),
     )

@@ -10,16 +10,18 @@ from infcalc.units import MIB
 if TYPE_CHECKING:
     from infcalc.spec.hardware import Gpu
 
+OLDEST = "1.2"
 NEWEST = "1.4"
 
 
-def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
+def rules(version: str | None, gpu: Gpu, *, ranks: int) -> EngineRules:
     """Return TensorRT-LLM's rules."""
     named = version or NEWEST
     parse_version(named)
     return EngineRules(
         engine="tensorrt-llm",
         version=named,
+        oldest=OLDEST,
         newest=NEWEST,
         fraction=0.9,
         fraction_base=FractionBase.FREE_AFTER_WEIGHTS,
@@ -31,5 +33,5 @@ def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
         sampler_source="one fp32 copy of the logits of max_batch_size rows",
         cuda_graph_bytes=600 * MIB,
         cuda_graph_source="CUDA graphs are captured before the final KV size is set; 0.1 to 1.1 GiB is typical",
-        non_torch=non_torch(gpu, tp=tp),
+        non_torch=non_torch(gpu, ranks=ranks),
     )

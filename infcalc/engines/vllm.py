@@ -21,6 +21,7 @@ from infcalc.units import GIB, MIB
 if TYPE_CHECKING:
     from infcalc.spec.hardware import Gpu
 
+OLDEST = "0.5"
 NEWEST = "0.33"
 
 _FRACTION = (
@@ -58,7 +59,7 @@ _LARGE_BYTES = 70 * GIB
 _HUGE_BYTES = 160 * GIB
 
 
-def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
+def rules(version: str | None, gpu: Gpu, *, ranks: int) -> EngineRules:
     """Return vLLM's rules at ``version`` on ``gpu``; None is the newest known version."""
     named = version or NEWEST
     at = parse_version(named)
@@ -68,6 +69,7 @@ def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
     return EngineRules(
         engine="vllm",
         version=named,
+        oldest=OLDEST,
         newest=NEWEST,
         fraction=fraction.value,
         fraction_base=FractionBase.TOTAL,
@@ -79,7 +81,7 @@ def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
         sampler_source=sampler.source,
         cuda_graph_bytes=graphs.value,
         cuda_graph_source=graphs.source,
-        non_torch=non_torch(gpu, tp=tp),
+        non_torch=non_torch(gpu, ranks=ranks),
     )
 
 

@@ -50,11 +50,12 @@ def budgets(
     quantization: WeightQuantization | None,
     max_num_seqs: int,
     max_num_batched_tokens: int,
+    with_mtp: bool = False,
 ) -> tuple[Budget, ...]:
     """Return the budget of a GPU of each pipeline stage.
 
     The fraction means what the engine means by it (:class:`FractionBase`). Worked example, vLLM 0.33, Llama 3 70B in
-    bf16 on four A100-80: 0.92 x 79.15 GiB - 32.9 weights - 0.4 activation - 2.1 buffers - 0.6 graphs = 36.8 GiB.
+    bf16 on four A100-80: 0.92 x 79.15 GiB - 32.9 weights - 1.2 activation - 2.1 buffers - 0.6 graphs = 36.1 GiB.
     """
     activation = activation_peak(
         model,
@@ -63,7 +64,7 @@ def budgets(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
     )
-    weights = weights_per_stage(model, parallelism, quantization)
+    weights = weights_per_stage(model, parallelism, quantization, with_mtp=with_mtp)
     return tuple(
         _budget(
             stage=stage,
@@ -129,7 +130,7 @@ class Room:
     """How many sequences fit, in memory terms alone.
 
     ``sequences`` of the replica (all attention-DP ranks), ``tokens`` they hold when the pool is full, ``stage`` whose
-    pool ends first, ``kv_bytes_per_gpu`` of one sequence there.
+    pool ends first, ``kv_bytes_per_gpu`` of one sequence there, ``blocked_bytes`` of the whole blocks it takes.
     """
 
     sequences: int
@@ -138,6 +139,7 @@ class Room:
     tokens: int
     stage: int
     kv_bytes_per_gpu: int
+    blocked_bytes: int
 
 
 def room(
@@ -170,10 +172,13 @@ def room(
                 tokens=budget.kv_pool_bytes * context_tokens // needed // block_tokens * block_tokens * parallelism.dp,
                 stage=budget.stage,
                 kv_bytes_per_gpu=sequence_bytes(parts, per_rank_tokens),
+                blocked_bytes=needed,
             )
         )
     if not found:
-        return Room(sequences=0, sequences_low=0, sequences_high=0, tokens=0, stage=0, kv_bytes_per_gpu=0)
+        return Room(
+            sequences=0, sequences_low=0, sequences_high=0, tokens=0, stage=0, kv_bytes_per_gpu=0, blocked_bytes=0
+        )
     return replace(
         min(found, key=lambda stage: (stage.sequences, stage.tokens)),
         # Another stage may be the fullest at an end of the band.

@@ -78,7 +78,8 @@ def _mixer_width(mixer: Mixer | None) -> int:
         case None:
             return 0
         case GroupedAttention():
-            return (mixer.num_heads + 2 * mixer.num_kv_heads) * mixer.head_dim
+            value_dim = mixer.value_head_dim or mixer.head_dim
+            return (mixer.num_heads + mixer.num_kv_heads) * mixer.head_dim + mixer.num_kv_heads * value_dim
         case LatentAttention():
             key_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
             return mixer.num_heads * (2 * key_dim + mixer.value_head_dim)

@@ -9,8 +9,8 @@ from infcalc.frozen import frozen
 class Input:
     """One input of a figure: its name in the formula, its value, and where the value came from.
 
-    ``origin`` names the place: ``flag --tp``, ``reference scenario``, ``models.yaml (shipped)``, ``config.json
-    num_key_value_heads``, ``infcalc.yaml:12``; ``source`` is the publication behind it, where there is one.
+    ``origin`` names the place: ``given (--tp)``, ``reference scenario``, ``gpus.yaml (shipped)``, ``infcalc.yaml:12``,
+    ``./config.json: num_key_value_heads``; ``source`` is the publication behind it, where there is one.
     """
 
     name: str

@@ -117,7 +117,7 @@ def test_given_values_say_so() -> None:
         block_size=64,
     )
     one = resolved(ask)
-    stated = {item.name for item in one.inputs if item.origin == "given"}
+    stated = {item.name for item in one.inputs if item.origin.startswith("given (--")}
     assert {"model", "gpu", "tp", "weights", "engine", "memory_fraction", "max_num_seqs", "block_tokens"} <= stated
     assert (one.fraction, one.max_num_seqs, one.max_num_batched_tokens, one.block_tokens) == (0.8, 7, 999, 64)
     assert origins(Ask(num_gpus=8))["tp"] == "from --gpus"
@@ -126,7 +126,7 @@ def test_given_values_say_so() -> None:
 def test_defaults_are_those_of_the_engine_and_its_version() -> None:
     assert origins(Ask())["memory_fraction"] == "vllm 0.33 default"
     assert resolved(Ask(engine_version="0.19")).fraction == 0.9
-    assert resolved(Ask(engine="llama.cpp", memory_fraction=0.5)).fraction is None
+    assert resolved(Ask(engine="llama.cpp")).fraction is None
     assert resolved(Ask(enforce_eager=True)).rules.cuda_graph_bytes == 0
     with pytest.raises(UnknownName, match="vlm"):
         resolved(Ask(engine="vlm"))
@@ -153,7 +153,7 @@ def test_the_kv_precision_is_the_models_own_unless_asked() -> None:
     plain = resolved(Ask())
     assert kv_format(plain, None)[0].name == "bf16"
     assert kv_format(plain, "auto")[0].name == "bf16"
-    assert kv_format(plain, "FP8_E4M3")[:2] == (kv_format(plain, "fp8")[0], "given")
+    assert kv_format(plain, "FP8_E4M3")[:2] == (kv_format(plain, "fp8")[0], "given (--kv-dtype)")
     with pytest.raises(UsageError, match="not a KV-cache precision"):
         kv_format(plain, "fp7")
 

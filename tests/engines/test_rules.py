@@ -73,10 +73,10 @@ def test_sglang_derives_its_fraction_from_chunk_and_graphs() -> None:
 
 def test_buffers_outside_the_allocator_by_ranks_and_link() -> None:
     # llm-d-planner report, vLLM 0.19 on H100 (UC-015): 0.26 GiB at TP 1, 2.07 at TP 2, 2.15 at TP 4.
-    assert non_torch(H100, tp=1).value_bytes / GIB == pytest.approx(0.26, rel=0.3)
-    assert non_torch(H100, tp=2).value_bytes / GIB == pytest.approx(2.07, rel=0.2)
-    assert non_torch(H100, tp=4).value_bytes / GIB == pytest.approx(2.15, rel=0.2)
-    assert non_torch(replace(A100, scale_up=None), tp=2).value_bytes < GIB
+    assert non_torch(H100, ranks=1).value_bytes / GIB == pytest.approx(0.26, rel=0.3)
+    assert non_torch(H100, ranks=2).value_bytes / GIB == pytest.approx(2.07, rel=0.2)
+    assert non_torch(H100, ranks=4).value_bytes / GIB == pytest.approx(2.15, rel=0.2)
+    assert non_torch(replace(A100, scale_up=None), ranks=2).value_bytes < GIB
 
 
 @pytest.mark.parametrize("text", ["", "latest", "v", "-1", "1" * 9])
@@ -95,3 +95,65 @@ def test_an_unknown_engine_names_the_nearest() -> None:
 def test_steps_hold_from_their_version_on() -> None:
     steps = (Since(version=(0,), value="old", source=""), Since(version=(0, 20), value="new", source=""))
     assert [at_version(steps, version).value for version in ((0, 19, 9), (0, 20), (1,))] == ["old", "new", "new"]
+
+
+@pytest.mark.parametrize(
+    ("gib", "version", "expected"),
+    [
+        (69, "0.33", (256, 2048)),
+        (71, "0.33", (1024, 8192)),
+        (71, "0.7", (256, 2048)),
+        (161, "0.29", (1024, 8192)),
+        (161, "0.30", (1024, 16384)),
+    ],
+)
+def test_vllm_scheduler_defaults_by_memory_and_version(gib: int, version: str, expected: tuple[int, int]) -> None:
+    gpu = replace(H100, cuda_total_bytes=gib * GIB)
+    defaults = engine_rules("vllm", version, gpu, tp=1).scheduler
+    assert (defaults.max_num_seqs, defaults.max_num_batched_tokens) == expected
+
+
+@pytest.mark.parametrize(("version", "large"), [("0.11.1", True), ("0.11.2", False)])
+def test_vllm_took_the_a100_out_of_the_large_tier_at_0_11_2(version: str, large: bool) -> None:
+    assert (engine_rules("vllm", version, A100, tp=1).scheduler.max_num_seqs == 1024) is large
+
+
+@pytest.mark.parametrize(
+    ("gib", "tp", "chunk", "reserved_mib"),
+    [
+        # 512 + 1.5 x chunk + 128 x TP + 2 x largest graph + 400, SGLang 0.5.23.
+        (16, 1, 2048, 512 + 3072 + 128 + 16 + 400),
+        (24, 1, 4096, 512 + 6144 + 128 + 96 + 400),
+        (24, 4, 4096, 512 + 6144 + 512 + 320 + 400),
+        (48, 1, 4096, 512 + 6144 + 128 + 64 + 400),
+        (80, 4, 8192, 512 + 12288 + 512 + 1024 + 400),
+        (180, 1, 16384, 512 + 24576 + 128 + 1024 + 400),
+    ],
+)
+def test_sglang_reserves_by_tier(gib: int, tp: int, chunk: int, reserved_mib: int) -> None:
+    found = engine_rules("sglang", None, replace(H100, cuda_total_bytes=gib * GIB), tp=tp)
+    assert found.scheduler.max_num_batched_tokens == chunk
+    assert found.fraction == round(1 - reserved_mib / 1024 / gib, 3)
+
+
+def test_sglang_reserves_more_for_attention_data_parallelism() -> None:
+    plain = engine_rules("sglang", None, H100, tp=4).fraction
+    spread = engine_rules("sglang", None, H100, tp=4, dp=2).fraction
+    assert plain is not None
+    assert spread is not None
+    assert (plain - spread) * 79.15 * 1024 == pytest.approx(3 * 512 * 2 * 1.5, abs=0.001 * 80 * 1024)
+
+
+def test_block_sizes_and_caps_of_the_other_engines() -> None:
+    trt, llama = (engine_rules(name, None, H100, tp=1) for name in ("tensorrt-llm", "llama.cpp"))
+    assert (trt.block_tokens, trt.scheduler.max_num_seqs, trt.scheduler.max_num_batched_tokens) == (32, 2048, 8192)
+    assert (llama.block_tokens, llama.scheduler.max_num_seqs, llama.scheduler.max_num_batched_tokens) == (256, 4, 512)
+
+
+def test_buffers_by_vendor_and_memory() -> None:
+    assert non_torch(replace(A100, vendor="AMD"), ranks=1).value_bytes == round(0.55 * GIB)
+    assert non_torch(replace(A100, unified_memory=True), ranks=1).value_bytes == 3 * GIB
+    # llama.cpp copies between GPUs without a communication library.
+    assert engine_rules("llama.cpp", None, A100, tp=4).non_torch == non_torch(A100, ranks=1)
+    assert engine_rules("vllm", None, A100, tp=1, dp=8).non_torch == non_torch(A100, ranks=8)
+    assert engine_rules("vllm", None, A100, tp=1, pp=4).non_torch == non_torch(A100, ranks=1)

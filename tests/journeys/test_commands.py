@@ -704,7 +704,7 @@ def test_a_model_from_disk_is_the_model_of_the_catalog(capsys: Capture, tmp_path
     for model in (str(path), str(tmp_path)):
         ran = answer(capsys, "kv", "--model", model)
         assert ran.result["rows"] == answer(capsys, "kv", "--model", "llama3.1-8b").result["rows"]
-        assert ran.document["inputs"]["model"]["origin"] == "given"
+        assert ran.document["inputs"]["model"]["origin"] == "given (--model)"
 
 
 @pytest.mark.parametrize("name", ["llama3.1-8b", "deepseek-v3", "gpt-oss-20b", "qwen3-next-80b", "gemma-4-e2b"])
