@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -17,12 +18,9 @@ def main() -> None:
     from infcalc.cli.app import run  # noqa: PLC0415 - importing infcalc must not import the command line
 
     code = run(sys.argv[1:])
-    try:
-        sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        # stdout was flushed, and its problems told, by the command line.
         sys.stderr.flush()
-    except BrokenPipeError:
-        # The reader has gone; there is nowhere left to say it.
-        code = code or 0
     os._exit(code)
 
 

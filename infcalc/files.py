@@ -31,6 +31,7 @@ _PROJECT_OVERLAY = "infcalc.yaml"
 _SOURCES = ("models.yaml", "gpus.yaml")
 _COMPILED = "catalog.json"
 _HERE = os.path.dirname(__file__)
+_HUB_EXTRA = "`pip install 'infcalc[hub]'` (in a checkout: `pip install '.[hub]'`)"
 _CONFIG, _SIDECAR, _INDEX = "config.json", "hf_quant_config.json", "model.safetensors.index.json"
 
 
@@ -349,7 +350,7 @@ def load_model(catalog: Catalog, name: str) -> ModelEntry:
             return _entry_from(name, *read_model(name))
         if name.count("/") != 1 or not has_hub():
             near = f"did you mean {', '.join(unknown.nearest)}? " if unknown.nearest else ""
-            hint = f"{near}hub ids beyond the catalog need `pip install 'infcalc[hub]'`"
+            hint = f"{near}hub ids beyond the catalog need the hub extra: {_HUB_EXTRA}"
             message = "no such file or folder, and the catalog knows no such hub id"
             raise FileProblem(message, place=name, hint=hint) from unknown
     return _entry_from(name, *read_hub_model(name))
@@ -444,7 +445,9 @@ def _shards(names: Sequence[str], index: Mapping[str, object] | None) -> list[st
         # Some repositories hold the weights twice, the second time as one consolidated file.
         return [name for name in here if not name.startswith("consolidated")] or here
     weight_map = index.get("weight_map")
-    listed = set(weight_map.values()) if isinstance(weight_map, dict) else set()
+    # Reading the index refuses what is no file name; here it is only passed over.
+    named = weight_map.values() if isinstance(weight_map, dict) else ()
+    listed = {name for name in named if isinstance(name, str)}
     return [name for name in here if name in listed]
 
 
@@ -485,7 +488,7 @@ def read_hub_model(repo_id: str) -> tuple[Model, tuple[str, ...]]:
 
     """
     if not has_hub():
-        hint = "install it with `pip install 'infcalc[hub]'`, or download config.json and name its path"
+        hint = f"{_HUB_EXTRA}, or download config.json and name its path"
         raise UsageError(f"fetching {repo_id!r} needs the hub extra", hint=hint)
     config = _fetch_json(repo_id, _CONFIG)
     if config is None:
@@ -511,7 +514,9 @@ def _fetch_json(repo_id: str, name: str) -> Mapping[str, object] | None:
         path = hub.hf_hub_download(repo_id, name)
     except Exception as problem:
         # The library raises many kinds: network, authorisation, bad names. All are the user's to mend.
-        if any(kind.__name__ == "EntryNotFoundError" for kind in type(problem).__mro__):
+        kinds = {kind.__name__ for kind in type(problem).__mro__}
+        # Of a file that is merely not in the local cache (no network), nothing is known.
+        if "EntryNotFoundError" in kinds and "LocalEntryNotFoundError" not in kinds:
             return None
         raise _unfetched(repo_id, problem) from problem
     return _read_json(path)

@@ -181,7 +181,7 @@ def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> 
     gpu_entry = catalog.gpu(gpu_name)
     model, gpu = model_entry.model, gpu_entry.gpu
     notes = list(model_entry.assumptions)
-    talk = [*model_entry.warnings, *gpu_entry.warnings]
+    talk = [*model_entry.warnings, *gpu_entry.warnings, *_parts_left_out(model)]
     parallelism, parallel_origin = _parallelism(ask, model, notes)
     if model.dtype == "fp32" and ask.weights != "fp32":
         model = replace(model, dtype="bf16")
@@ -256,6 +256,15 @@ def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> 
         model_origins=model_entry.origins,
         gpu_origins=gpu_entry.origins,
     )
+
+
+def _parts_left_out(model: Model) -> list[str]:
+    """Return a warning that names the parts of a model which its weights and work do not count."""
+    if not model.unmodelled:
+        return []
+    number = model.unmodelled_parameters
+    size = f" ({number:,} parameters)" if number else ""
+    return [f"{model.name}: not counted in weights and work: {', '.join(model.unmodelled)}{size}"]
 
 
 def _parallelism(ask: Ask, model: Model, notes: list[str]) -> tuple[Parallelism, str]:

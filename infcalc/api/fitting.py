@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, merged_inputs, resolve
 from infcalc.api.sizing import (
+    batch_warnings,
     budget_note,
     check_contexts,
     context_warnings,
@@ -100,7 +101,7 @@ def concurrency(
         for word in ask.kv_dtypes or DEFAULT_PRECISIONS:
             form, origin, said = kv_format(deployment, word)
             formats.append(form)
-            talk += said
+            talk += [*said, *batch_warnings(deployment, form, stages, contexts)]
         result = _result(deployment, stages, tuple(formats), contexts)
         results.append(result)
         pairs.append((deployment, result))

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from infcalc.spec.model import Model
 
 
+_NEAR = 3
+"""Names of models and of GPUs that an unknown name is told."""
+
+
 @frozen
 class ModelRow:
     """One model in short. Parameters are of the decoder with embeddings, counted from its tensors."""
@@ -117,15 +121,23 @@ def show(name: str, ask: Ask | None = None, *, sections: tuple[str, ...] = ("mod
 
     """
     catalog = load(ask or Ask())
+    near_gpus: tuple[str, ...] = ()
     if "gpus" in sections:
         try:
             return _gpu_answer(catalog, catalog.gpu(name))
-        except UnknownName:
+        except UnknownName as no_gpu:
             if "models" not in sections:
                 raise
+            near_gpus = no_gpu.nearest
     from infcalc import files  # noqa: PLC0415 - opening files is only needed here
 
-    return _model_answer(files.load_model(catalog, name))
+    try:
+        return _model_answer(files.load_model(catalog, name))
+    except UnknownName as no_model:
+        if not near_gpus:
+            raise
+        near = tuple(dict.fromkeys((*no_model.nearest[:_NEAR], *near_gpus[:_NEAR])))
+        raise UnknownName("model or GPU", name, near) from None
 
 
 def _spelled(*words: str | None) -> str:

@@ -99,6 +99,7 @@ def kv(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool 
             form, origin, said = kv_format(deployment, word)
             talk += said
             result = _result(deployment, form, stages, contexts)
+            talk += batch_warnings(deployment, form, stages, contexts)
             results.append(result)
             pairs.append((deployment, result))
             notes.append(budget_note(deployment, stages[fitting_room(deployment, form, stages, contexts[0]).stage]))
@@ -204,6 +205,25 @@ def room_warnings(deployment: Deployment, stages: tuple[Budget, ...]) -> list[st
         f"{deployment.gpu.name}: {format_bytes(worst.missing_bytes)} per GPU are missing before any KV"
     )
     return [text]
+
+
+def batch_warnings(
+    deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], contexts: tuple[int, ...], batch: int = 1
+) -> list[str]:
+    """Return a warning for the contexts at which not even ``batch`` sequences fit (see :func:`room_warnings` too)."""
+    if any(stage.missing_bytes for stage in stages):
+        return []
+    found: list[str] = []
+    for context in contexts:
+        fits = fitting_room(deployment, form, stages, context)
+        if fits.sequences < batch:
+            one = "not one sequence" if fits.sequences == 0 else f"only {fits.sequences:,} sequences"
+            found.append(
+                f"{deployment.model.name}, KV in {form.name}: {one} of {context:,} tokens fits in the KV pool: each "
+                f"takes {format_bytes(fits.kv_bytes_per_gpu)} per GPU of "
+                f"{format_bytes(stages[fits.stage].kv_pool_bytes)}"
+            )
+    return found
 
 
 def _result(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], contexts: tuple[int, ...]) -> KvResult:

@@ -16,29 +16,46 @@ if TYPE_CHECKING:
 _BAD_USAGE = 2
 _INTERRUPTED = 130
 _BUG = 1
+_CLICK_BROKEN_PIPE = 1
 
 
 def exit_code_of(run: Callable[[], object]) -> int:
     """Run a command and return its exit code, saying on stderr what went wrong and what to do."""
     try:
         code = run()
-    except InfcalcError as error:
-        _say(f"error: {error}")
-        return error.exit_code
-    except click.ClickException as error:
-        _say(_usage(error))
-        return _BAD_USAGE
-    except (click.Abort, KeyboardInterrupt):
-        _say("interrupted")
-        return _INTERRUPTED
-    except OSError as error:
-        return _unwritten(error)
-    except Exception as error:
-        if os.environ.get("INFCALC_DEBUG"):
+        sys.stdout.flush()
+    except SystemExit as stop:
+        # click ends the process itself when the reader of stdout has gone: for us that is no failure.
+        return 0 if stop.code == _CLICK_BROKEN_PIPE else int(stop.code or 0)
+    except (Exception, KeyboardInterrupt) as error:
+        if _is_bug(error) and os.environ.get("INFCALC_DEBUG"):
             raise
-        _say(f"bug: {type(error).__name__}: {error}\n  hint: run again with INFCALC_DEBUG=1 and report the traceback")
-        return _BUG
+        return _told(error)
     return code if isinstance(code, int) else 0
+
+
+def _is_bug(error: BaseException) -> bool:
+    return not isinstance(error, InfcalcError | click.ClickException | click.Abort | KeyboardInterrupt | OSError)
+
+
+def _told(error: BaseException) -> int:
+    """Say what went wrong on stderr and return the exit code for it."""
+    match error:
+        case InfcalcError():
+            _say(f"error: {error}")
+            return error.exit_code
+        case click.ClickException():
+            _say(_usage(error))
+            return _BAD_USAGE
+        case click.Abort() | KeyboardInterrupt():
+            _say("interrupted")
+            return _INTERRUPTED
+        case OSError():
+            return _unwritten(error)
+        case _:
+            name = type(error).__name__
+            _say(f"bug: {name}: {error}\n  hint: run again with INFCALC_DEBUG=1 and report the traceback")
+            return _BUG
 
 
 def _unwritten(error: OSError) -> int:

@@ -121,8 +121,8 @@ def real_numbers(values: Iterable[str] | None, place: str) -> tuple[float, ...]:
         ) from None
 
 
-def single(values: tuple[int, ...], place: str, otherwise: int) -> int:
-    """Return the one value of an option that the command takes once.
+def single(values: tuple[int, ...], place: str) -> int | None:
+    """Return the one value of an option that the command takes once; None where it was not given.
 
     Raises:
         UsageError: there are several.
@@ -130,4 +130,4 @@ def single(values: tuple[int, ...], place: str, otherwise: int) -> int:
     """
     if len(values) > 1:
         raise UsageError(f"{len(values)} values", place=place, hint="this command takes one")
-    return values[0] if values else otherwise
+    return values[0] if values else None

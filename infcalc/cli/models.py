@@ -21,9 +21,9 @@ ARGUMENTS = (
     ("name", Annotated[str | None, typer.Argument(help="Text to look for, a model, or a path to add.")], None),
 )
 HELP = """`models list qwen` lists what holds "qwen"; `models show NAME` shows one entry with the origin of each
-value; `models add PATH` reads a config.json, a checkpoint folder or a .gguf and prints an entry for an overlay file.
+value; `models add PATH` reads a config.json, a checkpoint folder or a .gguf and prints an overlay file for --catalog.
 
-Example: infcalc models add ./config.json >> infcalc.yaml"""
+Example: infcalc models add ./config.json > my-model.yaml"""
 
 
 def run(options: dict[str, Any]) -> int:

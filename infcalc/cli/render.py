@@ -43,6 +43,12 @@ def render(
 
     """
     form = chosen_format(options)
+    if options.get("require"):
+        from infcalc.cli.require import read_gate  # noqa: PLC0415 - start-up
+
+        # A gate that cannot be read is told before anything is written.
+        for gate in options["require"]:
+            read_gate(gate)
     output = options.get("output")
     if form is Format.PLOT:
         _plot(plot, output, answer.command)

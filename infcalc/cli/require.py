@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from infcalc.errors import ObjectiveNotMet, UsageError
 
@@ -22,6 +22,30 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 
 
+Gate: TypeAlias = "tuple[str, str, float]"
+"""Key, operator and the number to compare with."""
+
+
+def read_gate(text: str) -> Gate:
+    """Return a gate from its text.
+
+    Raises:
+        UsageError: it cannot be read.
+
+    """
+    match = _GATE.match(text)
+    if match is None:
+        raise UsageError(f"{text!r} is not a gate", place="--require", hint="write it like 'sequences>=100'")
+    key, operator, number = match.groups()
+    try:
+        limit = float(number)
+    except ValueError:
+        limit = math.nan
+    if not math.isfinite(limit):
+        raise UsageError(f"{number!r} is not a number", place="--require", hint="compare with a number")
+    return key, operator, limit
+
+
 def check(gates: Iterable[str], result: object) -> None:
     """Check every gate against every value its key has in ``result`` (a key in several rows must hold in all).
 
@@ -34,16 +58,7 @@ def check(gates: Iterable[str], result: object) -> None:
     """
     failed: list[str] = []
     for gate in gates:
-        match = _GATE.match(gate)
-        if match is None:
-            raise UsageError(f"{gate!r} is not a gate", place="--require", hint="write it like 'sequences>=100'")
-        key, operator, text = match.groups()
-        try:
-            limit = float(text)
-        except ValueError:
-            limit = math.nan
-        if not math.isfinite(limit):
-            raise UsageError(f"{text!r} is not a number", place="--require", hint="compare with a number")
+        key, operator, limit = read_gate(gate)
         values = [value for path, value in numbers(result) if path == key or path.endswith(f".{key}")]
         if not values:
             known = sorted({path.rsplit(".", 1)[-1] for path, _ in numbers(result)})

@@ -23,7 +23,7 @@ def run(options: dict[str, Any]) -> int:
         draft_model=options["draft_model"],
         num_draft_tokens=options["num_draft_tokens"],
         acceptance=real_numbers(options["acceptance"], "--acceptance"),
-        batch=single(whole_numbers(options["batch"], "--batch"), "--batch", 1),
+        batch=single(whole_numbers(options["batch"], "--batch"), "--batch"),
     )
     answer = speculate(ask_from(options), draft, contexts=contexts_from(options), explain=options["explain"])
 

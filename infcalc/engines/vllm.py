@@ -87,7 +87,8 @@ def rules(version: str | None, gpu: Gpu, *, ranks: int) -> EngineRules:
 
 def _scheduler(version: tuple[int, ...], gpu: Gpu) -> SchedulerDefaults:
     """Server defaults by device memory; A100 is not in the large tier from 0.11.2 on, GB10 never is."""
-    name = gpu.name.lower()
+    # vLLM asks the driver's product name, which the title holds; a catalog may call the entry anything.
+    name = gpu.title.lower()
     small = "gb10" in name or ("a100" in name and version >= (0, 11, 2))
     if gpu.cuda_total_bytes >= _HUGE_BYTES and version >= (0, 30):
         return SchedulerDefaults(max_num_seqs=1024, max_num_batched_tokens=16384)
@@ -97,4 +98,6 @@ def _scheduler(version: tuple[int, ...], gpu: Gpu) -> SchedulerDefaults:
 
 
 def _capability(gpu: Gpu) -> tuple[int, ...]:
-    return parse_version(gpu.compute_capability) if gpu.compute_capability else (0,)
+    """Return the CUDA compute capability; (0,) for what is no CUDA device (``gfx942``)."""
+    text = gpu.compute_capability or ""
+    return parse_version(text) if text[:1].isdigit() else (0,)

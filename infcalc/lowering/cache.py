@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
+
+from infcalc.spec.layers import CompressedAttention, GroupedAttention, LatentAttention, RecurrentMixer
 
 if TYPE_CHECKING:
     from infcalc.spec.kv import KvFormat
-    from infcalc.spec.layers import CompressedAttention, GroupedAttention, Indexer, LatentAttention, RecurrentMixer
+    from infcalc.spec.layers import Indexer, Mixer
 
 _BYTE_BITS = 8
 _INDEXER_SCALE_BYTES = 4
@@ -32,6 +34,26 @@ def grouped_entry_bytes(mixer: GroupedAttention, kv: KvFormat, *, tp: int = 1) -
     """Return the bytes of one token's keys and values on one rank."""
     value_dim = mixer.value_head_dim or mixer.head_dim
     return kv_heads_on_rank(mixer.num_kv_heads, tp) * (kv.vector_bytes(mixer.head_dim) + kv.vector_bytes(value_dim))
+
+
+def ungrouped_entry_bytes(mixer: Mixer | None, kv: KvFormat) -> int:
+    """Return the bytes of one token if every query head kept a key and a value of its own (MHA); 0 without a cache.
+
+    For MLA a head's key is ``qk_nope + qk_rope`` wide and its value ``value_head_dim``; compressed attention would keep
+    an entry twice.
+    """
+    match mixer:
+        case None | RecurrentMixer() | GroupedAttention(shares_kv=True):
+            return 0
+        case GroupedAttention():
+            widths = mixer.head_dim, mixer.value_head_dim or mixer.head_dim
+        case LatentAttention():
+            widths = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim, mixer.value_head_dim
+        case CompressedAttention():
+            widths = mixer.entry_dim, mixer.entry_dim
+        case _:
+            assert_never(mixer)
+    return mixer.num_heads * sum(kv.vector_bytes(width) for width in widths)
 
 
 def latent_entry_bytes(mixer: LatentAttention, kv: KvFormat) -> int:

@@ -12,9 +12,10 @@ What is counted, per rank:
 - The language-model head works on sampled positions only; the input embedding is a gather of one row per token.
 - Recurrent mixers read and write their state once per sequence.
 
-Softmax, rotary embedding, sampling and the router's top-k are not counted: they are below a percent of any step.
-Collectives (all-reduce, all-to-all, pipeline sends) are not ops yet. Under pipeline parallelism the ops of all stages
-are listed, each as one rank of its stage does it: their summed time is the latency of one step through the pipeline.
+Softmax, rotary embedding, short convolutions, sampling and the router's top-k are not counted: they are below a
+percent of any step. Collectives (all-reduce, all-to-all, pipeline sends) are not ops yet. Under pipeline parallelism
+the ops of all stages are listed unless one stage is asked for, each as one rank of its stage does it: the summed time
+of all is the latency of one step through the pipeline.
 
 Sources: Kaplan et al. 2020 (2 FLOP per weight and token); Dao et al. 2022, FlashAttention (IO of attention);
 DeepSeek-V2 report, section 2.1 (latent attention and its absorbed form).
@@ -36,7 +37,7 @@ from infcalc.lowering.cache import (
     latent_entry_bytes,
     recurrent_state_bytes,
 )
-from infcalc.lowering.tensors import inventory
+from infcalc.lowering.tensors import LAST_STAGE_TENSORS, inventory
 from infcalc.spec.kv import KV_FORMATS
 from infcalc.spec.layers import (
     CompressedAttention,
@@ -50,7 +51,7 @@ from infcalc.spec.layers import (
     RecurrentMixer,
     Shard,
 )
-from infcalc.spec.parallelism import Parallelism
+from infcalc.spec.parallelism import Parallelism, stage_layers
 from infcalc.spec.weights import TensorRole
 
 if TYPE_CHECKING:
@@ -266,8 +267,9 @@ def operations(
     elementwise_io: ElementwiseIo = ElementwiseIo.FUSED,
     busy_dp_ranks: int | None = None,
     tensors: tuple[Tensor, ...] | None = None,
+    stage: int | None = None,
 ) -> tuple[Op, ...]:
-    """Return the ops of one step, as the fullest rank does them.
+    """Return the ops of one step, as the fullest rank does them: of all pipeline stages, or of ``stage`` alone.
 
     ``busy_dp_ranks`` attention-DP ranks have such a step (None: all of them); experts meet the tokens of all.
     ``tensors`` is the model's inventory where the caller has it already, else it is made from ``quantization``
@@ -288,21 +290,18 @@ def operations(
         hidden_size=model.hidden_size,
         routed_tokens=shape.num_tokens * (parallelism.dp if busy_dp_ranks is None else busy_dp_ranks),
     )
-    layers, place_of = _distinct_layers(model)
+    held = range(model.num_layers) if stage is None else stage_layers(model.num_layers, parallelism.pp)[stage]
+    layers, place_of = _distinct_layers(model, held)
     inside: list[list[Tensor]] = [[] for _ in layers]
     first: list[Op] = []
     last: list[Op] = []
-    for tensor in tensors:
-        if tensor.mtp:
-            continue
+    for tensor in _placed(model, tensors, held):
         if tensor.layers:
             inside[place_of[tensor.layers[0]]].append(tensor)
         elif tensor.role is TensorRole.LM_HEAD:
             last.extend(step.lm_head(tensor))
         else:
             first.extend(step.outside(tensor))
-            if tensor.name == "embedding" and model.tied_embeddings:
-                last.extend(step.lm_head(tensor))
     for (layer, num_layers), members in zip(layers, inside, strict=True):
         first.extend(step.layer(layer, num_layers, members))
     return (*first, *last)
@@ -351,7 +350,8 @@ _FUSED = {
     "experts.up": "experts.gate_up",
 }
 _GATHERED = frozenset({TensorRole.EMBEDDING, TensorRole.POSITION})
-_VECTORS = frozenset({TensorRole.NORM, TensorRole.BIAS})
+_VECTORS = frozenset({TensorRole.NORM, TensorRole.BIAS, TensorRole.RECURRENT_STATE})
+# What a last pipeline stage has beside layers and head (vLLM, its model classes); the rest lies on the first.
 # FLOP per state element and token: decay 1, rank-one update 2, read-out 2; a delta rule reads once more (2).
 _STATE_FLOP = {
     RecurrentKind.MAMBA1: 5,
@@ -379,7 +379,7 @@ class _Step:
         """Tensors outside the layers: tables are gathered from, the rest works on every token."""
         if tensor.role in _GATHERED:
             yield self._gather(tensor)
-        elif tensor.columns == 1 or tensor.role in _VECTORS:
+        elif _is_vector(tensor):
             yield self._vectors(tensor.name, [tensor])
         else:
             yield self._gemm(OpKind.GEMM, tensor.name, [tensor], self.shape.num_tokens)
@@ -395,10 +395,10 @@ class _Step:
         groups: dict[tuple[str, str, tuple[int, ...]], list[Tensor]] = {}
         vectors: list[Tensor] = []
         for tensor in tensors:
-            if tensor.role in _VECTORS:
-                vectors.append(tensor)
-            elif tensor.role in _GATHERED:
+            if tensor.role in _GATHERED:
                 yield self._gather(tensor)
+            elif _is_vector(tensor):
+                vectors.append(tensor)
             else:
                 label = _FUSED.get(tensor.name, tensor.name)
                 groups.setdefault((label, tensor.format.name, tensor.layers), []).append(tensor)
@@ -562,17 +562,16 @@ class _Step:
             total = _Attention()
             for sequences, new, cached in parts:
                 decodes = kind is OpKind.ATTENTION_DECODE
-                pairs, read = _sight(mixer, new, cached, decodes=decodes)
-                if mixer.shares_kv:
-                    read += new
-                own_kv = 0 if mixer.shares_kv else kv_heads * width
+                pairs, seen = _sight(mixer, new, cached, decodes=decodes)
+                # A layer without a cache of its own finds the new keys and values in that of another.
+                read, written, own_kv = (seen + new, 0, 0) if mixer.shares_kv else (seen, new, kv_heads * width)
                 total.add(
                     sequences,
                     flop=2 * pairs * heads * width,
                     read=read * entry_bytes,
-                    write=0 if mixer.shares_kv else new * entry_bytes,
+                    write=written * entry_bytes,
                     moved=new * (heads * width + own_kv),
-                    scores=heads * new * (read + new),
+                    scores=heads * new * (seen + new),
                 )
             yield self._attention(kind, f"attention ({mixer.reach.value})", num_layers, total)
 
@@ -588,7 +587,7 @@ class _Step:
             value_dim = rank if absorbed else mixer.value_head_dim
             total = _Attention()
             for sequences, new, cached in parts:
-                read = min(cached, topk * new) if topk and decodes else cached
+                read = _selected(cached, new, topk) if topk and decodes else cached
                 # Expanded keys and values of every head are read; the shared latent comes from the cache.
                 expanded = 0 if absorbed else (new + cached) * heads * (key_dim + value_dim)
                 total.add(
@@ -611,7 +610,7 @@ class _Step:
             total = _Attention()
             for sequences, new, cached in parts:
                 pairs = attended_pairs(new, cached, mixer.window_tokens)
-                read = min(cached, mixer.window_tokens)
+                read = min(cached, mixer.window_tokens - 1)
                 written = float(new)
                 if mixer.compression:
                     pairs += pooled_pairs(new, cached, mixer.compression, topk)
@@ -714,17 +713,27 @@ class _Attention:
 
 
 def _sight(mixer: GroupedAttention, new: int, cached: int, *, decodes: bool) -> tuple[int, int]:
-    """Return the (query, key) pairs and the cached tokens that are read."""
+    """Return the (query, key) pairs and the cached tokens that are read: a query is itself one key of its window."""
     topk = mixer.indexer.topk_tokens if mixer.indexer else None
     if topk is not None:
-        return attended_pairs(new, cached, topk), min(cached, topk * new) if decodes else cached
+        return attended_pairs(new, cached, topk), _selected(cached, new, topk) if decodes else cached
     window = mixer.window_tokens
     if window is None or mixer.reach is Reach.FULL:
         return attended_pairs(new, cached), cached
     if mixer.reach is Reach.CHUNKED and not decodes:
         return chunked_pairs(new, cached, window), cached % window
     # A decoding chunk is priced when it is full: a round context would otherwise fall on an empty one.
-    return attended_pairs(new, cached, window), min(cached, window)
+    return attended_pairs(new, cached, window), min(cached, window - 1)
+
+
+def _selected(cached: int, new: int, topk: int) -> int:
+    """Return the cached tokens that ``new`` queries read which select ``topk`` tokens each, itself among them."""
+    return min(cached, (topk - 1) * new)
+
+
+def _is_vector(tensor: Tensor) -> bool:
+    """Tell whether a tensor works element by element: it is read, and multiplies no matrix."""
+    return tensor.columns == 1 or tensor.role in _VECTORS
 
 
 def _absorbs_prefill(mixer: LatentAttention) -> bool:
@@ -746,20 +755,41 @@ def _compute_precision(form: WeightFormat) -> str:
             return "bf16"
 
 
-def _distinct_layers(model: Model) -> tuple[list[tuple[Layer, int]], dict[int, int]]:
-    """Return the different layers with their number, and which of them each layer index is."""
+def _placed(model: Model, tensors: tuple[Tensor, ...], held: range) -> Iterator[Tensor]:
+    """Yield the tensors that a stage with the layers ``held`` works with; tied embeddings serve as head on the last."""
+    is_first, is_last = held.start == 0, held.stop == model.num_layers
+    whole = is_first and is_last
+    for tensor in tensors:
+        if tensor.mtp:
+            continue
+        if tensor.layers:
+            mine = tensor.layers if whole else tuple(layer for layer in tensor.layers if layer in held)
+            if mine:
+                yield tensor if whole else replace(tensor, layers=mine)
+            continue
+        at_end = tensor.name in LAST_STAGE_TENSORS
+        if (at_end and is_last) or (is_first and not at_end):
+            yield tensor
+        if is_last and model.tied_embeddings and tensor.name == "embedding":
+            yield replace(tensor, role=TensorRole.LM_HEAD)
+
+
+def _distinct_layers(model: Model, held: range) -> tuple[list[tuple[Layer, int]], dict[int, int]]:
+    """Return the different layers among those ``held`` with their number, and which of them each layer index is."""
     numbers: dict[Layer, int] = {}
     counts: list[int] = []
     place_of: dict[int, int] = {}
     index = 0
     for run in model.layers:
+        mine = range(max(index, held.start), min(index + run.num_layers, held.stop))
+        index += run.num_layers
+        if not mine:
+            continue
         place = numbers.setdefault(run.layer, len(numbers))
         if place == len(counts):
             counts.append(0)
-        counts[place] += run.num_layers
-        for offset in range(run.num_layers):
-            place_of[index + offset] = place
-        index += run.num_layers
+        counts[place] += len(mine)
+        place_of.update(dict.fromkeys(mine, place))
     return list(zip(numbers, counts, strict=True)), place_of
 
 

@@ -47,6 +47,10 @@ _BITS_PER_BYTE = 8
 _MAX_LISTED_TP = 128
 
 
+LAST_STAGE_TENSORS = frozenset({"final_norm", "final_norm.bias", "lm_head", "lm_head.bias"})
+"""Tensors outside the layers that lie on the last pipeline stage; all others of that kind lie on the first."""
+
+
 @frozen
 class Tensor:
     """One weight tensor, present ``copies`` times in each of ``layers`` (or once outside the layers).
@@ -293,6 +297,9 @@ class _Formats:
         self.own = weight_format(own)
         self.quantization = quantization
         self.linear = weight_format(quantization.format) if quantization else self.own
+        # Checkpoints hold it in 32 bits beside weights of any type; one float type for everything includes it.
+        uniform = quantization is not None and quantization.format in _FLOAT_FORMATS and not quantization.rules
+        self.score_correction = self.own if uniform else weight_format("fp32")
         self.rules = tuple(
             (rule, weight_format(rule.format), None if rule.layers is None else frozenset(rule.layers))
             for rule in (quantization.rules if quantization else ())
@@ -307,6 +314,8 @@ class _Formats:
             if rule.names and part.name not in rule.names and part.name.rpartition(".")[2] not in rule.names:
                 continue
             return form
+        if part.role is TensorRole.ROUTER_BIAS:
+            return self.score_correction
         return self.linear if part.role in LINEAR_ROLES else self.own
 
     def stored(self, part: Tensor, layers: tuple[int, ...]) -> Iterator[Tensor]:
@@ -464,7 +473,9 @@ def _experts(block: MoeFeedForward, width: int) -> Iterator[Tensor]:
     role, bias = TensorRole.EXPERT, TensorRole.BIAS
     yield _part("router", TensorRole.ROUTER, block.num_experts, width)
     if block.router_bias:
-        yield _part("router.bias", TensorRole.ROUTER, block.num_experts)
+        # Beside biased experts it is the bias of a linear layer (gpt-oss); elsewhere it corrects the expert's score.
+        role_of_bias = TensorRole.ROUTER if block.expert_bias else TensorRole.ROUTER_BIAS
+        yield _part("router.bias", role_of_bias, block.num_experts)
     outer = block.expert_input_dim or width
 
     def routed(name: str, kind: TensorRole, rows: int, columns: int, inner: Shard) -> Tensor:

@@ -20,6 +20,7 @@ from infcalc.lowering.cache import (
     indexer_entry_bytes,
     latent_entry_bytes,
     recurrent_state_bytes,
+    ungrouped_entry_bytes,
 )
 from infcalc.spec.layers import (
     CompressedAttention,
@@ -154,21 +155,7 @@ def mha_bytes_per_token(model: Model, kv: KvFormat) -> int:
 
     For MLA the heads' key is ``qk_nope + qk_rope`` wide and the value ``value_head_dim``: 4,997,120 for DeepSeek-V3.
     """
-    total = 0
-    for run in model.layers:
-        match run.layer.mixer:
-            case GroupedAttention(shares_kv=False) as mixer:
-                value_dim = mixer.value_head_dim or mixer.head_dim
-                key_and_value = kv.vector_bytes(mixer.head_dim) + kv.vector_bytes(value_dim)
-            case LatentAttention() as mixer:
-                key_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
-                key_and_value = kv.vector_bytes(key_dim) + kv.vector_bytes(mixer.value_head_dim)
-            case CompressedAttention() as mixer:
-                key_and_value = 2 * kv.vector_bytes(mixer.entry_dim)
-            case _:
-                continue
-        total += run.num_layers * mixer.num_heads * key_and_value
-    return total
+    return sum(run.num_layers * ungrouped_entry_bytes(run.layer.mixer, kv) for run in model.layers)
 
 
 def grouped_bytes_per_token(components: Iterable[KvComponent]) -> int | float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infcalc.lowering.tensors import inventory
+from infcalc.lowering.tensors import LAST_STAGE_TENSORS, inventory
 from infcalc.spec.parallelism import stage_layers
 
 if TYPE_CHECKING:
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from infcalc.spec.model import Model
     from infcalc.spec.parallelism import Parallelism
     from infcalc.spec.weights import WeightQuantization
-
-_LAST_STAGE = frozenset({"final_norm", "final_norm.bias", "lm_head", "lm_head.bias"})
 
 
 def weights_per_stage(
@@ -56,7 +54,7 @@ def stage_tensors(
                 if count:
                     stages[stage].append((tensor, count))
         else:
-            stages[last if tensor.name in _LAST_STAGE else 0].append((tensor, 1))
+            stages[last if tensor.name in LAST_STAGE_TENSORS else 0].append((tensor, 1))
             if tensor.name == "embedding" and model.tied_embeddings and last:
                 stages[last].append((tensor, 1))
     return tuple(tuple(stage) for stage in stages)

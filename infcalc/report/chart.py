@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
 _WIDTH = 60
 _HEIGHT = 12
-_LEFT, _RIGHT = 0.25, 16384.0
+LOWEST_FLOP_PER_BYTE, HIGHEST_FLOP_PER_BYTE = 0.25, 16384.0
+"""Ends of the intensity axis of every drawing of a roofline."""
+_LEFT, _RIGHT = LOWEST_FLOP_PER_BYTE, HIGHEST_FLOP_PER_BYTE
 _SHOWN_PRECISION = "bf16"
 
 
 def roofline_chart(result: RooflineResult) -> str:
     """Return the drawing for the first GPU: the roof, ``d`` for decode, ``p`` for prefill (``*`` where both meet)."""
-    roof = _roof(result)
+    roof = roof_of(result, result.points[0].gpu) if result.points else None
     if roof is None:
         return ""
     points = [point for point in result.points if point.gpu == roof.gpu and point.attention_io == "flash"]
@@ -31,8 +33,7 @@ def roofline_chart(result: RooflineResult) -> str:
         attainable = min(top, roof.bandwidth_bytes_per_s * intensity)
         grid[_row(attainable, bottom, top)][column] = "_" if attainable == top else "/"
     for point in points:
-        achieved = point.flop / point.time_s
-        row, column = _row(min(achieved, top), bottom, top), _column(point.flop_per_byte)
+        row, column = _row(min(point.flop_per_s, top), bottom, top), _column(point.flop_per_byte)
         mark = point.phase[0]
         grid[row][column] = mark if grid[row][column] in {" ", "_", "/", mark} else "*"
     edge = _column(roof.crossover_flop_per_byte)
@@ -52,10 +53,15 @@ def roofline_chart(result: RooflineResult) -> str:
     return "\n".join(lines)
 
 
-def _roof(result: RooflineResult) -> Crossover | None:
-    gpu = result.points[0].gpu if result.points else None
+def roof_of(result: RooflineResult, gpu: str) -> Crossover | None:
+    """Return the roof that is drawn for ``gpu``: the highest that its points compute under; None without any.
+
+    Without points it is that of bf16, else of the GPU's first precision.
+    """
     mine = [one for one in result.gpus if one.gpu == gpu]
-    return next((one for one in mine if one.precision == _SHOWN_PRECISION), mine[0] if mine else None)
+    used = {point.precision for point in result.points if point.gpu == gpu} or {_SHOWN_PRECISION}
+    under = [one for one in mine if one.precision in used] or mine[:1]
+    return max(under, key=lambda one: one.peak_flop_per_s, default=None)
 
 
 def _row(value: float, bottom: float, top: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from infcalc.errors import FileProblem, UsageError
+from infcalc.report.chart import HIGHEST_FLOP_PER_BYTE, LOWEST_FLOP_PER_BYTE, roof_of
 from infcalc.units import GIB
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def plot_concurrency(answer: Answer[ConcurrencyResult], path: str) -> None:
 
 
 def plot_roofline(answer: Answer[RooflineResult], path: str) -> None:
-    """Draw the roof of every asked GPU in bf16 (else its first precision) and the points of every model on it.
+    """Draw the roof of every asked GPU, in the precision its models compute in, and the points of every model on it.
 
     Raises:
         UsageError: matplotlib is missing or the ending is not one of PNG, SVG, PDF.
@@ -81,11 +82,12 @@ def plot_roofline(answer: Answer[RooflineResult], path: str) -> None:
     """
     figure, axes = _canvas(path)
     result = answer.result
-    low, high = 0.25, 16384.0
+    low, high = LOWEST_FLOP_PER_BYTE, HIGHEST_FLOP_PER_BYTE
     names = list(dict.fromkeys(one.gpu for one in result.gpus))
     for name, colour in zip(names, _cycle(len(names)), strict=True):
-        mine = [one for one in result.gpus if one.gpu == name]
-        roof = next((one for one in mine if one.precision == "bf16"), mine[0])
+        roof = roof_of(result, name)
+        if roof is None:
+            continue
         edge = roof.crossover_flop_per_byte
         rates = [roof.bandwidth_bytes_per_s * low, roof.peak_flop_per_s, roof.peak_flop_per_s]
         axes.plot([low, edge, high], rates, color=colour, linewidth=2, label=f"{name}, {roof.precision}")
@@ -95,7 +97,7 @@ def plot_roofline(answer: Answer[RooflineResult], path: str) -> None:
         for phase, marker in (("decode", "o"), ("prefill", "^")):
             shown = [point for point in points if point.phase == phase]
             places = [point.flop_per_byte for point in shown]
-            reached = [point.flop / point.time_s for point in shown]
+            reached = [point.flop_per_s for point in shown]
             axes.scatter(places, reached, marker=marker, color=colour, edgecolor=_INK, linewidth=0.5, zorder=3)
             labelled = 0.0
             for point, place, rate in zip(shown, places, reached, strict=True):
@@ -166,7 +168,9 @@ def _canvas(path: str) -> tuple[Any, Any]:
         import matplotlib as mpl  # noqa: PLC0415 - an optional extra
     except ImportError:
         raise UsageError(
-            "matplotlib is not installed", place="--format plot", hint="pip install 'infcalc[plot]'"
+            "matplotlib is not installed",
+            place="--format plot",
+            hint="pip install 'infcalc[plot]' (in a checkout: pip install '.[plot]')",
         ) from None
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415

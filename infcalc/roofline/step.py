@@ -3,11 +3,15 @@
 The time of a step is the sum over its ops of the longer of compute and memory time: kernels run one after another, so
 what one leaves idle another cannot use. It is a floor at efficiency 1: launches, collectives and queueing come on top.
 ``flop`` and ``bytes`` are sums over the ops, per GPU; their ratio places the step as a whole on the roofline.
+
+Under pipeline parallelism a step passes one stage after the other: its latency is the sum of their times, while each
+GPU does the work of its stage only. With as many batches in flight as there are stages, the slowest sets the pace.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -23,6 +27,7 @@ from infcalc.units import format_seconds, format_si
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from infcalc.lowering.tensors import Tensor
     from infcalc.spec.hardware import Gpu
     from infcalc.spec.kv import KvFormat
     from infcalc.spec.model import Model
@@ -63,12 +68,22 @@ class StepTime:
         """What the step as a whole waits for: the greater of its summed compute and memory times."""
         return Bound.COMPUTE if self.compute_s > self.memory_s else Bound.MEMORY
 
+    @property
+    def precision(self) -> str:
+        """Precision that most of the step's FLOP are computed in."""
+        flop: dict[str, float] = {}
+        for part in self.parts:
+            flop[part.precision] = flop.get(part.precision, 0.0) + part.op.flop
+        return max(flop, key=lambda precision: flop[precision])
+
 
 @frozen
 class Point:
-    """Where one phase at one batch stands on the roofline; FLOP, bytes and time are those of one GPU.
+    """Where one phase at one batch stands on the roofline.
 
-    ``tokens`` pass through the model in the step, over the whole replica; ``batch`` sequences bring them.
+    ``tokens`` pass through the model in the step, over the whole replica; ``batch`` sequences bring them. FLOP, bytes,
+    their ratio and what bounds them are those of one GPU of the busiest pipeline stage, which takes ``stage_s``.
+    ``time_s`` is the latency of the step through all stages: the same as ``stage_s`` without a pipeline.
     """
 
     phase: Phase
@@ -79,7 +94,15 @@ class Point:
     flop_per_byte: float
     bound_by: Bound
     time_s: float
+    stage_s: float
     attention_io: AttentionIo
+    precision: str
+    """Precision that most of its FLOP are computed in: its roof is that one's."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens per second of the replica with its pipeline full: one such batch in flight per stage."""
+        return self.tokens / self.stage_s
 
 
 def step_time(ops: Iterable[Op], gpu: Gpu, efficiency: Efficiency = IDEAL) -> StepTime:
@@ -98,6 +121,50 @@ def step_time(ops: Iterable[Op], gpu: Gpu, efficiency: Efficiency = IDEAL) -> St
         memory_s=math.fsum(part.memory_s for part in parts),
         parts=parts,
     )
+
+
+def stage_times(
+    model: Model,
+    gpu: Gpu,
+    shape: StepShape,
+    *,
+    parallelism: Parallelism = _WHOLE,
+    kv: KvFormat = _BF16_KV,
+    quantization: WeightQuantization | None = None,
+    attention_io: AttentionIo = AttentionIo.FLASH,
+    busy_dp_ranks: int | None = None,
+    tensors: tuple[Tensor, ...] | None = None,
+    efficiency: Efficiency = IDEAL,
+) -> tuple[StepTime, ...]:
+    """Return the step of ``shape`` on one rank of each pipeline stage (see :func:`infcalc.lowering.ops.operations`).
+
+    Raises:
+        UsageError: an unknown weight format, or a GPU without a peak rate.
+
+    """
+    return tuple(
+        step_time(
+            operations(
+                model,
+                shape,
+                parallelism=parallelism,
+                kv=kv,
+                quantization=quantization,
+                attention_io=attention_io,
+                busy_dp_ranks=busy_dp_ranks,
+                tensors=tensors,
+                stage=stage,
+            ),
+            gpu,
+            efficiency,
+        )
+        for stage in (range(parallelism.pp) if parallelism.pp > 1 else (None,))
+    )
+
+
+def busiest(stages: Sequence[StepTime]) -> StepTime:
+    """Return the stage that takes longest: the first of equals."""
+    return max(stages, key=lambda stage: stage.time_s)
 
 
 def points(
@@ -134,10 +201,18 @@ def points(
                 case Phase.DECODE:
                     shape = StepShape(decodes=(Decode(context_tokens=context_tokens, num_sequences=on_rank),))
             for way in attention_io:
-                ops = operations(
-                    model, shape, parallelism=parallelism, kv=kv, attention_io=way, busy_dp_ranks=busy, tensors=tensors
+                stages = stage_times(
+                    model,
+                    gpu,
+                    shape,
+                    parallelism=parallelism,
+                    kv=kv,
+                    attention_io=way,
+                    busy_dp_ranks=busy,
+                    tensors=tensors,
+                    efficiency=efficiency,
                 )
-                step = step_time(ops, gpu, efficiency)
+                step = busiest(stages)
                 found.append(
                     Point(
                         phase=phase,
@@ -147,8 +222,10 @@ def points(
                         bytes=step.bytes,
                         flop_per_byte=step.flop_per_byte,
                         bound_by=step.bound_by,
-                        time_s=step.time_s,
+                        time_s=math.fsum(stage.time_s for stage in stages),
+                        stage_s=step.time_s,
                         attention_io=way,
+                        precision=step.precision,
                     )
                 )
     return tuple(found)
@@ -167,7 +244,8 @@ def decode_timer(
 ) -> Callable[[int, int], float]:
     """Return a function of (batch, tokens per sequence) that gives the seconds of one decode step.
 
-    More than one token per sequence is the verification of a draft. The batch is that of the replica. ``overhead_s`` is
+    More than one token per sequence is the verification of a draft. The batch is that of the replica; under pipeline
+    parallelism the time is the latency through all stages. ``overhead_s`` is
     what each step takes besides its ops (launches, collectives): 0 is the roofline alone. Answers are kept.
 
     Raises:
@@ -201,23 +279,25 @@ def weights_timer(
     *,
     num_parameters: float,
     weight_bytes: float,
-    num_ranks: int = 1,
+    parallelism: Parallelism = _WHOLE,
     precision: str = "bf16",
     efficiency: Efficiency = IDEAL,
 ) -> Callable[[int], float]:
     """Return a function of the batch that gives the seconds of one step of a network known only by its weights.
 
-    The step reads ``weight_bytes`` and spends 2 FLOP per parameter and sequence, divided over ``num_ranks``: for the
-    heads of EAGLE and Medusa, whose attention is small beside their weights.
+    The step reads ``weight_bytes`` and spends 2 FLOP per parameter and sequence, divided over the TP ranks: for the
+    heads of EAGLE and Medusa, whose attention is small beside their weights. The batch is that of the replica.
     """
+    num_ranks = parallelism.tp
 
     def seconds(batch: int) -> float:
+        on_rank, _ = _per_dp_rank(batch, parallelism)
         op = Op(
             kind=OpKind.GEMM,
             name="draft weights",
             num_layers=1,
             precision=precision,
-            flop=2 * num_parameters * batch / num_ranks,
+            flop=2 * num_parameters * on_rank / num_ranks,
             weight_bytes=weight_bytes / num_ranks,
         )
         return price(op, gpu, efficiency).time_s
@@ -263,6 +343,25 @@ def explain_step(step: StepTime, gpu: Gpu) -> tuple[Explanation, ...]:
             substituted=f"{times} = {format_seconds(step.time_s)}",
             inputs=rates,
             source="Williams, Waterman, Patterson 2009",
+        ),
+    )
+
+
+def explain_stages(stages: Sequence[StepTime], gpu: Gpu) -> tuple[Explanation, ...]:
+    """Return how a step came about that passes ``stages``: the work of the busiest, and the latency through all."""
+    step = busiest(stages)
+    explained = explain_step(step, gpu)
+    if len(stages) == 1:
+        return explained
+    times = " + ".join(format_seconds(stage.time_s) for stage in stages)
+    *work, time = explained
+    return (
+        *work,
+        replace(time, quantity="stage_s"),
+        Explanation(
+            quantity="time_s",
+            formula="sum over pipeline stages of stage_s",
+            substituted=f"{times} = {format_seconds(math.fsum(stage.time_s for stage in stages))}",
         ),
     )
 

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
-from infcalc.spec.explain import Explanation, Input
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +30,6 @@ MAX_DRAFT_TOKENS = 64
 """Longest draft that :func:`best_num_draft_tokens` considers; engines stop far below."""
 _LIMIT_DRAFT_TOKENS = 65_536
 _ROUNDING = 1e-9
-_LEVIATHAN = "Leviathan et al. 2023"
 
 
 @frozen
@@ -42,7 +40,7 @@ class UniformAcceptance:
 
     def __post_init__(self) -> None:
         """Refuse what is not a probability."""
-        _require_fraction(self.alpha, "acceptance")
+        _require_fraction(self.alpha, "acceptance", place="--acceptance")
 
 
 @frozen
@@ -62,7 +60,7 @@ class SurvivalAcceptance:
                 "no acceptance rate given", place="--acceptance", hint="give one number, or one per position"
             )
         for rate in self.rates:
-            _require_fraction(rate, "acceptance")
+            _require_fraction(rate, "acceptance", place="--acceptance")
         for position, (earlier, later) in enumerate(zip(self.rates, self.rates[1:], strict=False), start=2):
             if later > earlier:
                 raise UsageError(
@@ -111,21 +109,6 @@ def survival_rates(acceptance: Acceptance, num_draft_tokens: int) -> tuple[float
     while len(survivors) < num_draft_tokens:
         last *= ratio
         survivors.append(last)
-    return tuple(survivors)
-
-
-def conditional_to_survival(conditional: Sequence[float]) -> tuple[float, ...]:
-    """Return survival rates from the acceptance of each position given that all before it were accepted.
-
-    s_i = a_1 * ... * a_i.
-
-    >>> conditional_to_survival([0.5, 0.5])
-    (0.5, 0.25)
-    """
-    survivors: list[float] = []
-    for rate in conditional:
-        _require_fraction(rate, "acceptance")
-        survivors.append(rate * (survivors[-1] if survivors else 1.0))
     return tuple(survivors)
 
 
@@ -371,61 +354,9 @@ def fit_draft_cost(measured: Sequence[tuple[int, float, float]]) -> DraftCost:
     return DraftCost(cost_ratio=max(0.0, slope), fixed_ratio=fixed)
 
 
-def explain_tokens_per_round(
-    acceptance: Acceptance, num_draft_tokens: int, *, origin: str = "given", source: str = ""
-) -> Explanation:
-    """Return how :func:`tokens_per_round` came about; ``origin`` and ``source`` tell where the acceptance is from."""
-    mean_tokens = tokens_per_round(acceptance, num_draft_tokens)
-    match acceptance:
-        case UniformAcceptance(alpha=alpha):
-            formula = "E = (1 - alpha^(gamma+1)) / (1 - alpha)"
-            if alpha == 1:
-                formula = "E = gamma + 1 (alpha = 1)"
-                substituted = f"{num_draft_tokens} + 1 = {mean_tokens:.3f}"
-            else:
-                exponent = num_draft_tokens + 1
-                substituted = f"(1 - {alpha:g}^{exponent}) / (1 - {alpha:g}) = {mean_tokens:.3f}"
-            given = Input(name="alpha", value=alpha, origin=origin, source=source)
-        case SurvivalAcceptance(rates=rates):
-            formula = "E = 1 + s_1 + ... + s_gamma"
-            survivors = survival_rates(acceptance, num_draft_tokens)
-            substituted = " + ".join(["1", *(f"{rate:.3g}" for rate in survivors)]) + f" = {mean_tokens:.3f}"
-            given = Input(name="s", value=rates, origin=origin, source=source)
-        case _:
-            assert_never(acceptance)
-    return Explanation(
-        quantity="tokens_per_round",
-        formula=formula,
-        substituted=substituted,
-        inputs=(given, Input(name="gamma", value=num_draft_tokens, origin="--num-draft-tokens or the best length")),
-        source=_LEVIATHAN,
-    )
-
-
-def explain_speedup(
-    acceptance: Acceptance, num_draft_tokens: int, cost_ratio: float, fixed_ratio: float = 0, *, origin: str = "given"
-) -> Explanation:
-    """Return how :func:`speedup` came about; ``origin`` tells where c and f are from."""
-    mean_tokens = tokens_per_round(acceptance, num_draft_tokens)
-    gain = speedup(acceptance, num_draft_tokens, cost_ratio, fixed_ratio)
-    return Explanation(
-        quantity="speedup",
-        formula="S = E / (1 + gamma * c + f)",
-        substituted=f"{mean_tokens:.3f} / (1 + {num_draft_tokens} * {cost_ratio:.3g} + {fixed_ratio:.3g}) = {gain:.3f}"
-        if num_draft_tokens
-        else "no drafting: 1",
-        inputs=(
-            Input(name="E", value=mean_tokens, origin="tokens_per_round"),
-            Input(name="c", value=cost_ratio, origin=origin),
-            Input(name="f", value=fixed_ratio, origin=origin),
-        ),
-        source=_LEVIATHAN,
-    )
-
-
-def _require_fraction(value: float, what: str) -> None:
+def _require_fraction(value: float, what: str, *, place: str = "") -> None:
     if not 0 <= value <= 1:
-        raise UsageError(f"{what} {value:g} is not between 0 and 1", hint="write 80 % as 0.8")
+        raise UsageError(f"{what} {value:g} is not between 0 and 1", place=place, hint="write 80 % as 0.8")
 
 
 def _require_draft_tokens(num_draft_tokens: int) -> None:

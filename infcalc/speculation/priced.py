@@ -28,11 +28,12 @@ from infcalc.speculation.linear import (
     FREE,
     Acceptance,
     DraftCost,
+    SurvivalAcceptance,
     alpha_of_tokens_per_round,
     survival_rates,
     tokens_per_round,
 )
-from infcalc.units import format_bytes, format_seconds
+from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -139,22 +140,35 @@ def drafting_of(
 ) -> Drafting:
     """Return the published ``profile`` as a drafting to price, with what the user knows better in its place.
 
-    A given ``acceptance`` has no range. Without a given length, chains choose among those that were measured.
+    A given ``acceptance`` has no range. Without a given length, chains choose among those that were measured: by the
+    profile, and where ``acceptance`` is by position, by it too.
+
+    Raises:
+        UsageError: a length below 1, or beyond the positions of ``acceptance``.
+
     """
     if num_draft_tokens is not None and num_draft_tokens < 1:
         raise UsageError(
             f"{num_draft_tokens} draft tokens is not a draft", place="--num-draft-tokens", hint="1 or more"
         )
     typical = profile.typical
-    first = profile.max_draft_tokens if profile.tree_tokens is not None else 1
+    longest = profile.max_draft_tokens
+    if isinstance(acceptance, SurvivalAcceptance):
+        measured = len(acceptance.rates)
+        if num_draft_tokens is not None and num_draft_tokens > measured:
+            raise UsageError(
+                f"{num_draft_tokens} draft tokens, but acceptance of {measured} positions",
+                place="--num-draft-tokens",
+                hint="give --acceptance one rate per position, or one number for all",
+            )
+        longest = min(longest, measured)
+    first = longest if profile.tree_tokens is not None else 1
     return Drafting(
         method=profile.method,
         acceptance=acceptance or typical.acceptance(),
         low=acceptance or profile.low.acceptance(),
         high=acceptance or profile.high.acceptance(),
-        num_draft_tokens=tuple(range(first, profile.max_draft_tokens + 1))
-        if num_draft_tokens is None
-        else (num_draft_tokens,),
+        num_draft_tokens=tuple(range(first, longest + 1)) if num_draft_tokens is None else (num_draft_tokens,),
         cost=profile.draft_cost,
         draft_timer=draft_timer,
         tree_tokens=profile.tree_tokens,
@@ -235,8 +249,9 @@ def draft_memory(
     batch: int,
     context_tokens: int,
     num_draft_tokens: int,
+    weights_why: str = "loaded beside the target",
 ) -> tuple[MemoryItem, ...]:
-    """Return what drafting adds to memory, by name.
+    """Return what drafting adds to memory, by name; ``weights_why`` says which weights those are.
 
     Draft weights, the draft's own KV cache for the whole context, look-ahead slots for the drafts in both caches, and
     the logits of the drafted positions (32 bit).
@@ -248,7 +263,7 @@ def draft_memory(
     own = float(draft_kv_bytes_per_token)
     both = own + float(target_kv_bytes_per_token)
     return (
-        MemoryItem(name="draft weights", num_bytes=round(draft_weights_bytes), why="loaded beside the target"),
+        MemoryItem(name="draft weights", num_bytes=round(draft_weights_bytes), why=weights_why),
         MemoryItem(
             name="draft kv",
             num_bytes=round(batch * context_tokens * own),
@@ -304,14 +319,6 @@ def explain_row(row: SpeculationRow) -> tuple[Explanation, ...]:
     )
 
 
-def explain_memory(items: Iterable[MemoryItem]) -> tuple[Explanation, ...]:
-    """Return how each line item of :func:`draft_memory` came about."""
-    return tuple(
-        Explanation(quantity=item.name, formula="bytes", substituted=f"{item.why} = {format_bytes(item.num_bytes)}")
-        for item in items
-    )
-
-
 def _draft_step(drafting: Drafting, target: StepTimer, batch: int) -> float:
     if drafting.draft_timer is not None:
         return drafting.draft_timer(batch)
@@ -327,13 +334,11 @@ def _row(drafting: Drafting, target: StepTimer, batch: int, max_batch: int) -> S
     # The first of equals: a longer draft that gains nothing only costs memory.
     best = max(lengths, key=lambda length: speedup_at(drafting, target, batch, length))
     plain_s = target(batch, 1)
-    round_s = round_time(drafting, target, batch, best)
     verified = drafting.verified_tokens(best)
-    typical, *ends = (
-        tokens_per_round(acceptance, best) for acceptance in (drafting.acceptance, drafting.low, drafting.high)
-    )
     # Publications of one method may change places at short drafts: the range is that of all of them.
-    tokens = (typical, min(typical, *ends), max(typical, *ends))
+    known = (drafting.acceptance, drafting.low, drafting.high)
+    tokens = [tokens_per_round(acceptance, best) for acceptance in known]
+    gains = [speedup_at(drafting, target, batch, best, acceptance=acceptance) for acceptance in known]
     state, at_batch = breakeven_batch(drafting, target, best, max_batch=max_batch)
     return SpeculationRow(
         method=drafting.method,
@@ -341,22 +346,22 @@ def _row(drafting: Drafting, target: StepTimer, batch: int, max_batch: int) -> S
         num_draft_tokens=best,
         verified_tokens=verified,
         acceptance=alpha_of_tokens_per_round(tokens[0], best),
-        acceptance_low=alpha_of_tokens_per_round(tokens[1], best),
-        acceptance_high=alpha_of_tokens_per_round(tokens[2], best),
+        acceptance_low=alpha_of_tokens_per_round(min(tokens), best),
+        acceptance_high=alpha_of_tokens_per_round(max(tokens), best),
         survival_rates=survival_rates(drafting.acceptance, best),
         tokens_per_round=tokens[0],
-        tokens_per_round_low=tokens[1],
-        tokens_per_round_high=tokens[2],
-        speedup=tokens[0] * plain_s / round_s,
-        speedup_low=tokens[1] * plain_s / round_s,
-        speedup_high=tokens[2] * plain_s / round_s,
+        tokens_per_round_low=min(tokens),
+        tokens_per_round_high=max(tokens),
+        speedup=gains[0],
+        speedup_low=min(gains),
+        speedup_high=max(gains),
         breakeven=state,
         breakeven_batch=at_batch,
         cost_ratio=_draft_step(drafting, target, batch) / plain_s,
         verify_ratio=target(batch, verified) / plain_s,
         fixed_ratio=drafting.cost.fixed_ratio * target(1, 1) / plain_s,
         plain_step_s=plain_s,
-        round_s=round_s,
+        round_s=round_time(drafting, target, batch, best),
         acceptance_source=drafting.acceptance_source,
         cost_source=drafting.cost_source,
     )

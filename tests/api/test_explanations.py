@@ -34,9 +34,9 @@ def test_every_figure_of_kv_follows_from_its_explanation(name: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp"])
-@pytest.mark.parametrize("ranks", [{"tp": 4}, {"tp": 2, "pp": 2}, {"tp": 2, "dp": 2}])
-def test_every_figure_of_concurrency_follows_from_its_explanation(engine: str, ranks: dict[str, int]) -> None:
-    answer = concurrency(Ask(models=("llama3-8b",), engine=engine, **ranks), contexts=(5000,), explain=True)
+@pytest.mark.parametrize(("tp", "pp", "dp"), [(4, 1, 1), (2, 2, 1), (2, 1, 2)])
+def test_every_figure_of_concurrency_follows_from_its_explanation(engine: str, tp: int, pp: int, dp: int) -> None:
+    answer = concurrency(Ask(models=("llama3-8b",), engine=engine, tp=tp, pp=pp, dp=dp), contexts=(5000,), explain=True)
     pool, *rows = answer.explanations
     assert sides(pool)[0] == sides(pool)[1] == answer.result.rows[0].kv_pool_bytes
     assert [sides(row)[0] for row in rows] == [row.sequences for row in answer.result.rows]

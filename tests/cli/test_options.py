@@ -97,10 +97,10 @@ def test_numbers_of_lists() -> None:
 
 
 def test_a_value_that_is_taken_once() -> None:
-    assert single((), "--batch", 1) == 1
-    assert single((8,), "--batch", 1) == 8
+    assert single((), "--batch") is None
+    assert single((8,), "--batch") == 8
     with pytest.raises(UsageError, match="2 values"):
-        single((8, 9), "--batch", 1)
+        single((8, 9), "--batch")
 
 
 @pytest.mark.parametrize("value", ["", "  ", ",", ["fp8", ""], [" , "]])

@@ -20,7 +20,7 @@ A100 = Gpu(
     compute_capability="8.0",
     scale_up=Link(name="NVLink3", bytes_per_s=300e9, max_domain=8),
 )
-H100 = replace(A100, name="h100-sxm5-80gb", compute_capability="9.0")
+H100 = replace(A100, name="h100-sxm5-80gb", title="H100", compute_capability="9.0")
 
 
 @pytest.mark.parametrize(("version", "fraction"), [("0.8.5", 0.9), ("0.19.1", 0.9), ("0.20.0", 0.92), (NEWEST, 0.92)])

@@ -255,9 +255,6 @@ def test_sizes_and_rooflines_are_answered_where_it_does_not_fit(capsys: Capture,
         ("kv_bytes_per_token==327680", 0),
         ("sequences>=100", 4),
         ("gqa_saving_factor<8", 4),
-        ("sequences>=", 2),
-        ("sequences", 2),
-        ("sequences>=nan", 2),
         ("sequenzen>=1", 2),
     ],
 )
@@ -267,6 +264,13 @@ def test_gates_on_the_result(capsys: Capture, gate: str, code: int) -> None:
     # The answer is written even where a gate fails.
     assert ran.result["kv_bytes_per_token"] == 327_680
     assert ("--require" in ran.err) == (code != 0)
+
+
+@pytest.mark.parametrize("gate", ["sequences>=", "sequences", "sequences>=nan"])
+def test_a_gate_that_cannot_be_read_is_told_before_anything_is_written(capsys: Capture, gate: str) -> None:
+    ran = infcalc(capsys, "kv", "--json", "--require", gate)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--require" in ran.err
 
 
 def test_all_failed_gates_are_named(capsys: Capture) -> None:
@@ -732,3 +736,54 @@ def test_what_models_add_makes_of_a_config_can_be_laid_over(capsys: Capture, tmp
     assert (added.code, added.out) == (0, "")
     assert answer(capsys, "kv", "-m", "my-llama").result["kv_bytes_per_token"] == 131_072
     assert answer(capsys, "show", "my-llama").result["derived"]["parameters"] == 8_030_261_248
+
+
+@pytest.mark.parametrize("name", [None, "h10"])
+def test_what_show_does_not_know_is_told_with_models_and_gpus(capsys: Capture, name: str | None) -> None:
+    ran = infcalc(capsys, "show", *([name] if name else []))
+    assert ran.code == (5 if name else 2)
+    assert not name or ("unknown model or GPU" in ran.err and "h100" in ran.err)
+
+
+def test_an_index_of_another_shape_is_told(capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B), encoding="utf-8")
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a.weight": ["x"]}}', encoding="utf-8")
+    ran = infcalc(capsys, "kv", "--model", str(tmp_path))
+    assert ran.code == 2
+    assert "index.json" in ran.err
+
+
+def test_parts_that_are_not_counted_are_named(capsys: Capture) -> None:
+    warnings = answer(capsys, "kv", "--model", "gemma-3-27b").document["warnings"]
+    assert any("not counted in weights and work: vision" in text for text in warnings)
+
+
+def test_acceptance_by_position_is_not_stretched(capsys: Capture) -> None:
+    rows = answer(capsys, "speculate", "--acceptance", "0.9,0.85").result["rows"]
+    assert max(row["num_draft_tokens"] for row in rows) <= 2
+    ran = infcalc(capsys, "speculate", "--acceptance", "0.9,0.85", "--num-draft-tokens", "3")
+    assert ran.code == 2
+    assert "--num-draft-tokens: 3 draft tokens, but acceptance of 2 positions" in ran.err
+    assert infcalc(capsys, "speculate", "--acceptance", "1.5").err.startswith("error: --acceptance:")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("kv", "--context", "10m"), "not one sequence of 10,485,760 tokens fits"),
+        (("concurrency", "--context", "10m"), "not one sequence of 10,485,760 tokens fits"),
+        (("roofline", "--batch", "5000"), "sequences of 4,096 tokens fits in the KV pool"),
+        (("speculate", "--batch", "5000"), "sequences of 4,096 tokens fits in the KV pool"),
+        (("speculate", "--draft-model", "llama3-8b", "--batch", "110"), "drafting adds"),
+    ],
+    ids=" ".join,
+)
+def test_what_does_not_fit_is_said(capsys: Capture, arguments: tuple[str, ...], said: str) -> None:
+    ran = infcalc(capsys, *arguments, "--json")
+    assert any(said in text for text in ran.document["warnings"])
+
+
+def test_points_stand_under_the_roof_they_compute_under(capsys: Capture) -> None:
+    options = ("roofline", "--gpu", "h100", "--gpus", "8")
+    sixteen, eight = (answer(capsys, *options, "--weights", weights).result["points"][0] for weights in ("bf16", "fp8"))
+    assert (sixteen["precision"], eight["precision"]) == ("bf16", "fp8")

@@ -16,7 +16,11 @@ FULL = Path("/dev/full")
 
 def started(*arguments: str, stdout: int, cwd: Path, **variables: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [*INFCALC, *arguments], stdout=stdout, stderr=subprocess.PIPE, cwd=cwd, env=os.environ | variables
+        [*INFCALC, *arguments],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env={name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"} | variables,
     )
 
 

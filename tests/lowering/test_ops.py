@@ -24,6 +24,7 @@ from infcalc.lowering.ops import (
 )
 from infcalc.lowering.tensors import inventory, parameters
 from infcalc.memory.kv import constant_bytes, kv_components, sequence_bytes
+from infcalc.memory.weights import weights_per_stage
 from infcalc.spec.kv import KV_FORMATS
 from infcalc.spec.layers import (
     CompressedAttention,
@@ -53,6 +54,15 @@ def decode(context: int, batch: int = 1, new: int = 1) -> StepShape:
 def prefill(new: int, cached: int = 0, batch: int = 1, sampled: int = 1) -> StepShape:
     part = Prefill(new_tokens=new, cached_tokens=cached, num_sequences=batch, sampled_positions=sampled)
     return StepShape(prefills=(part,))
+
+
+_RECURRENT = RecurrentMixer(
+    recurrent=RecurrentKind.GATED_DELTA_NET,
+    state_elements=32 * 128 * 128,
+    conv_elements=3 * 8192,
+    matrices=(Matrix(name="in_proj", rows=12_288, columns=4096, role=TensorRole.RECURRENT, shard=Shard.ROWS),),
+)
+_EXPERTS = MoeFeedForward(num_experts=8, experts_per_token=2, expert_width=14_336)
 
 
 def one_layer(mixer: GroupedAttention | LatentAttention | CompressedAttention | RecurrentMixer) -> Model:
@@ -182,6 +192,64 @@ def test_input_of_a_fused_projection_is_read_once() -> None:
     assert named(ops, "gate_up").activation_bytes == 32 * 10 * (4096 + 2 * 14_336) * 2
 
 
+def test_the_low_rank_of_queries_is_whole_on_every_rank() -> None:
+    model = one_layer(GroupedAttention(num_heads=32, num_kv_heads=8, head_dim=128, query_rank=1024))
+    whole, rank = (operations(model, decode(5), parallelism=Parallelism(tp=tp)) for tp in (1, 8))
+    down = named(rank, "q_a")
+    assert down == named(whole, "q_a")
+    assert (down.flop, down.weight_bytes) == (4 * 2 * 1024 * 4096, 4 * 2 * 1024 * 4096)
+    # The way up again is divided by heads: with keys and values, 2 x 128 rows beside its 512.
+    assert named(rank, "qkv").weight_bytes == 4 * 2 * (512 * 1024 + 2 * 128 * 4096)
+
+
+def test_vectors_are_read_and_multiply_nothing() -> None:
+    biased, bare = (
+        operations(replace(MIXTRAL, layers=(LayerRun(num_layers=3, layer=layer),)), prefill(100))
+        for layer in (
+            replace(MIXTRAL.layers[0].layer, feed_forward=replace(_EXPERTS, router_bias=bias)) for bias in (True, False)
+        )
+    )
+    assert sum(op.flop for op in biased) == sum(op.flop for op in bare)
+    assert sum(op.activation_bytes for op in biased) == sum(op.activation_bytes for op in bare)
+    assert weights_read(biased) - weights_read(bare) == 3 * 8 * 4
+    state = TensorRole.RECURRENT_STATE
+    small = (
+        Matrix(name="A_log", rows=32, role=state),
+        Matrix(name="conv1d", rows=8192, columns=4, role=state),
+        Matrix(name="D", rows=32, role=TensorRole.OTHER),
+    )
+    plain = operations(one_layer(_RECURRENT), prefill(100))
+    whole = operations(one_layer(replace(_RECURRENT, matrices=(*_RECURRENT.matrices, *small))), prefill(100))
+    assert sum(op.flop for op in whole) == sum(op.flop for op in plain)
+    assert sum(op.activation_bytes for op in whole) == sum(op.activation_bytes for op in plain)
+    assert weights_read(whole) - weights_read(plain) == 4 * (32 + 4 * 8192 + 32) * 2
+
+
+@pytest.mark.parametrize("model", [LLAMA_70B, DEEPSEEK_V3, MISTRAL_7B, replace(LLAMA_8B, tied_embeddings=True)])
+@pytest.mark.parametrize("pp", [1, 3, 4])
+def test_stages_do_the_work_of_the_whole(model: Model, pp: int) -> None:
+    ranks = Parallelism(tp=2, pp=pp)
+    shape = decode(4096, batch=3)
+    whole = operations(model, shape, parallelism=ranks)
+    stages = [operations(model, shape, parallelism=ranks, stage=stage) for stage in range(pp)]
+    for name in ("flop", "total_bytes", "weight_bytes", "num_layers"):
+        parts = sum(getattr(op, name) for ops in stages for op in ops)
+        assert parts == pytest.approx(sum(getattr(op, name) for op in whole)), name
+    kinds = [{op.kind for op in ops} for ops in stages]
+    assert [OpKind.EMBEDDING in found for found in kinds] == [True] + [False] * (pp - 1)
+    assert [OpKind.LM_HEAD in found for found in kinds] == [False] * (pp - 1) + [True]
+    assert all(OpKind.ATTENTION_DECODE in found for found in kinds)
+
+
+def test_stages_hold_what_memory_says_they_hold() -> None:
+    ranks = Parallelism(tp=4, pp=4)
+    held = weights_per_stage(LLAMA_70B, ranks)
+    table = 128_256 * 8192 * 2 // 4
+    read = [weights_read(operations(LLAMA_70B, decode(1), parallelism=ranks, stage=stage)) for stage in range(4)]
+    # Of the embedding one row is read.
+    assert read == [held[0] - table + 8192 * 2 / 4, *held[1:]]
+
+
 def test_tensor_parallel_ranks_share_the_work_evenly() -> None:
     whole = operations(LLAMA_70B, decode(4096, 8))
     rank = operations(LLAMA_70B, decode(4096, 8), parallelism=Parallelism(tp=4))
@@ -196,8 +264,10 @@ def test_kv_heads_are_replicated_beyond_their_number() -> None:
 
 
 def test_decode_context_parallelism_spreads_what_ranks_would_replicate() -> None:
-    plain = kv_read(operations(DEEPSEEK_V3, decode(800), parallelism=Parallelism(tp=8)))
-    assert kv_read(operations(DEEPSEEK_V3, decode(800), parallelism=Parallelism(tp=8, dcp=8))) == plain / 8
+    plain = operations(DEEPSEEK_V3, decode(800), parallelism=Parallelism(tp=8))
+    spread = operations(DEEPSEEK_V3, decode(800), parallelism=Parallelism(tp=8, dcp=8))
+    assert kv_read(spread) == kv_read(plain) / 8
+    assert kv_written(spread) == kv_written(plain) / 8 == 70_272 / 8
 
 
 # --- attention ---
@@ -236,7 +306,9 @@ def test_a_mixed_step_reads_weights_once_and_adds_the_rest() -> None:
 def test_window_limits_reads_and_pairs() -> None:
     short, long = operations(MISTRAL_7B, decode(1000)), operations(MISTRAL_7B, decode(100_000))
     assert kv_read(short) == 1000 * 131_072
-    assert kv_read(long) == 4096 * 131_072
+    # The token itself is the last of its window.
+    assert kv_read(long) == 4095 * 131_072
+    assert kv_read(operations(MISTRAL_7B, prefill(9, cached=100_000))) == 4095 * 131_072
     assert find(long, OpKind.ATTENTION_DECODE).flop == 32 * 4096 * 2 * 32 * 128 * 2
 
 
@@ -246,7 +318,7 @@ def test_chunked_attention_prefills_exactly_and_decodes_as_if_its_chunk_were_ful
     ops = operations(model, prefill(250))
     assert find(ops, OpKind.ATTENTION_PREFILL).flop == 4 * chunked_pairs(250, 0, 100) * 2 * 4 * 128
     assert kv_read(operations(model, prefill(10, cached=130))) == 4 * 30 * 4 * 128 * 2
-    assert kv_read(operations(model, decode(300))) == 4 * 100 * 4 * 128 * 2
+    assert kv_read(operations(model, decode(300))) == 4 * 99 * 4 * 128 * 2
 
 
 def test_naive_attention_moves_the_scores_four_times() -> None:
@@ -264,14 +336,26 @@ def test_naive_latent_and_compressed_attention_move_their_scores_too() -> None:
 
     assert scores(DEEPSEEK_V3, decode(1000, batch=2, new=3)) == 61 * 2 * 4 * 128 * 3 * 1003 * 2
     mixer = CompressedAttention(num_heads=64, entry_dim=512, rope_dim=64, window_tokens=128, compression=4)
-    assert scores(one_layer(mixer), decode(4000)) == 4 * 4 * 64 * (128 + 1000 + 1) * 2
+    assert scores(one_layer(mixer), decode(4000)) == 4 * 4 * 64 * (127 + 1000 + 1) * 2
+
+
+@pytest.mark.parametrize("shape", [prefill(7, cached=3), decode(9)])
+def test_naive_attention_scores_each_key_once_where_layers_share_a_cache(shape: StepShape) -> None:
+    own = GroupedAttention(num_heads=4, num_kv_heads=2, head_dim=64)
+
+    def scores(mixer: GroupedAttention) -> float:
+        flash, naive = (operations(one_layer(mixer), shape, attention_io=way) for way in AttentionIo)
+        kinds = (OpKind.ATTENTION_PREFILL, OpKind.ATTENTION_DECODE)
+        return moved(naive, *kinds) - moved(flash, *kinds)
+
+    assert scores(replace(own, shares_kv=True)) == scores(own) == 4 * 4 * 4 * shape.num_tokens * 10 * 2
 
 
 def test_sparse_grouped_attention_reads_what_it_selects() -> None:
     indexer = Indexer(num_heads=4, head_dim=128, topk_tokens=2048, pool_tokens=16)
     model = one_layer(GroupedAttention(num_heads=32, num_kv_heads=4, head_dim=128, indexer=indexer))
     ops = operations(model, decode(50_000))
-    assert find(ops, OpKind.ATTENTION_DECODE).kv_read_bytes == 4 * 2048 * 4 * 256 * 2
+    assert find(ops, OpKind.ATTENTION_DECODE).kv_read_bytes == 4 * 2047 * 4 * 256 * 2
     assert find(ops, OpKind.ATTENTION_DECODE).flop == 4 * 2048 * 2 * 32 * 256
     # One key entry of 132 bytes per 16 tokens.
     assert find(ops, OpKind.INDEXER).kv_read_bytes == 4 * 3125 * 132
@@ -322,12 +406,18 @@ def test_sparse_attention_reads_the_selected_tokens_and_all_indexer_keys() -> No
     assert isinstance(layer.mixer, LatentAttention)
     model = one_layer(replace(layer.mixer, indexer=indexer))
     ops = operations(model, decode(100_000))
-    assert find(ops, OpKind.ATTENTION_DECODE).kv_read_bytes == 4 * 2048 * 576 * 2
+    assert find(ops, OpKind.ATTENTION_DECODE).kv_read_bytes == 4 * 2047 * 576 * 2
+    verified = find(operations(model, decode(100_000, new=3)), OpKind.ATTENTION_DECODE)
+    assert verified.kv_read_bytes == 4 * 3 * 2047 * 576 * 2
+    assert verified.flop == 3 * find(ops, OpKind.ATTENTION_DECODE).flop
     assert find(ops, OpKind.ATTENTION_DECODE).flop == 4 * 2048 * 2 * 128 * (576 + 512)
     scores = find(ops, OpKind.INDEXER)
     assert scores.kv_read_bytes == 4 * 100_000 * 132
     assert scores.flop == 4 * 100_001 * 2 * 64 * 128
     assert scores.activation_bytes == 4 * 64 * 128 * 2
+    assert scores.precision == "fp8"
+    wide = one_layer(replace(layer.mixer, indexer=replace(indexer, key_bits=16)))
+    assert find(operations(wide, decode(1)), OpKind.INDEXER).precision == "bf16"
     assert find(operations(model, decode(100, batch=3, new=2)), OpKind.INDEXER).activation_bytes == 4 * 6 * 64 * 128 * 2
     shared = one_layer(replace(layer.mixer, indexer=replace(indexer, shared=True)))
     assert all(op.kind is not OpKind.INDEXER for op in operations(shared, decode(100_000)))
@@ -344,19 +434,11 @@ def test_compressed_attention_reads_its_window_and_the_selected_entries() -> Non
     )
     ops = operations(one_layer(mixer), decode(40_000))
     attention = find(ops, OpKind.ATTENTION_DECODE)
-    assert attention.kv_read_bytes == 4 * (128 + 512) * 1024
+    assert attention.kv_read_bytes == 4 * (127 + 512) * 1024
     assert attention.flop == 4 * (128 + 512) * 2 * 64 * 2 * 512
     # Queries in and outputs out of 64 heads, and the new entry.
     assert attention.activation_bytes == 4 * (64 + 64 + 1) * 512 * 2
     assert find(ops, OpKind.INDEXER).kv_read_bytes == 4 * 10_000 * 132
-
-
-_RECURRENT = RecurrentMixer(
-    recurrent=RecurrentKind.GATED_DELTA_NET,
-    state_elements=32 * 128 * 128,
-    conv_elements=3 * 8192,
-    matrices=(Matrix(name="in_proj", rows=12_288, columns=4096, role=TensorRole.RECURRENT, shard=Shard.ROWS),),
-)
 
 
 def test_recurrent_state_is_read_and_written_once_per_sequence() -> None:
@@ -364,8 +446,27 @@ def test_recurrent_state_is_read_and_written_once_per_sequence() -> None:
     for shape in (decode(50_000, batch=6), prefill(1000, batch=6)):
         ops = operations(one_layer(_RECURRENT), shape)
         assert kv_read(ops) == kv_written(ops) == 4 * 6 * state_bytes
-    assert find(operations(one_layer(_RECURRENT), decode(1)), OpKind.RECURRENT).flop == 4 * 7 * 32 * 128 * 128
     assert named(operations(one_layer(_RECURRENT), prefill(9)), "in_proj").flop == 4 * 2 * 9 * 12_288 * 4096
+
+
+@pytest.mark.parametrize(
+    ("kind", "flop_per_element"),
+    [
+        (RecurrentKind.MAMBA1, 5),
+        (RecurrentKind.MAMBA2, 5),
+        (RecurrentKind.LIGHTNING, 5),
+        (RecurrentKind.GATED_DELTA_NET, 7),
+        (RecurrentKind.KIMI_DELTA, 7),
+    ],
+)
+def test_a_state_is_decayed_updated_and_read_and_once_more_by_a_delta_rule(
+    kind: RecurrentKind, flop_per_element: int
+) -> None:
+    model = one_layer(replace(_RECURRENT, recurrent=kind))
+    update = find(operations(model, decode(1, batch=3)), OpKind.RECURRENT)
+    assert update.flop == 4 * 3 * flop_per_element * 32 * 128 * 128
+    halved = find(operations(model, decode(1, batch=3), parallelism=Parallelism(tp=2)), OpKind.RECURRENT)
+    assert halved.flop == update.flop / 2
 
 
 @pytest.mark.parametrize("tp", [1, 8, 16])
@@ -376,7 +477,8 @@ def test_a_decode_step_reads_the_cache_that_memory_holds(model: Model, kv: str, 
     parts = kv_components(model, KV_FORMATS[kv], parallelism=ranks)
     for context in (64, 4096, 20_000):
         ops = operations(model, decode(context), parallelism=ranks, kv=KV_FORMATS[kv])
-        assert kv_read(ops) == sequence_bytes(parts, context)
+        # With the new token, what falls out of a window makes room for it.
+        assert kv_read(ops) + kv_written(ops) == sequence_bytes(parts, context + 1) + constant_bytes(parts)
         grown = sum(float(part.bytes_per_token) for part in parts) + constant_bytes(parts)
         assert kv_written(ops) == pytest.approx(grown)
 
@@ -392,7 +494,9 @@ def test_compressed_records_are_those_of_memory() -> None:
     model = one_layer(mixer)
     for kv in ("bf16", "fp8_ds_mla"):
         parts = kv_components(model, KV_FORMATS[kv])
-        assert kv_read(operations(model, decode(12_800), kv=KV_FORMATS[kv])) == sequence_bytes(parts, 12_800)
+        (window,) = (part for part in parts if part.window_tokens is not None)
+        read = kv_read(operations(model, decode(12_800), kv=KV_FORMATS[kv]))
+        assert read == sequence_bytes(parts, 12_800) - window.entry_bytes
 
 
 # --- experts ---

@@ -5,9 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infcalc.errors import UsageError
+from infcalc.lowering.cache import ungrouped_entry_bytes
 from infcalc.memory.kv import (
     KvKind,
     constant_bytes,
+    grouped_bytes_per_token,
     kv_components,
     mha_bytes_per_token,
     sequence_bytes,
@@ -175,3 +177,63 @@ def test_bytes_are_linear_until_the_window_and_never_fall(tokens: int, more: int
 def test_pipeline_stages_sum_to_the_whole(pp: int, tokens: int) -> None:
     stages = [kv_components(LLAMA3_70B, BF16, parallelism=Parallelism(pp=pp), stage=stage) for stage in range(pp)]
     assert sum(sequence_bytes(parts, tokens) for parts in stages) == 327_680 * tokens
+
+
+def test_mtp_layers_lie_on_the_last_stage_each_with_its_cache() -> None:
+    layer = Layer(mixer=MLA, feed_forward=DenseFeedForward(width=64))
+    three = replace(DEEPSEEK_V3, mtp=MultiTokenPrediction(num_layers=3, layer=layer))
+    ranks = Parallelism(pp=4)
+    parts = [kv_components(three, BF16, parallelism=ranks, stage=stage, with_mtp=True) for stage in range(4)]
+    assert [sum(part.layers for part in stage if part.mtp) for stage in parts] == [0, 0, 0, 3]
+    assert [slope_bytes_per_token(stage) for stage in parts] == [layers * 1_152 for layers in (15, 15, 16, 15 + 3)]
+    assert slope_bytes_per_token(kv_components(three, BF16, with_mtp=True)) == 70_272 + 3 * 1_152
+
+
+COMPRESSED = CompressedAttention(num_heads=64, entry_dim=512, rope_dim=64, window_tokens=128, compression=4)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "kv", "expected"),
+    [
+        # 64 heads x (128 + 128) x 2 bytes; with values half as wide; with a scale of 2 bytes per 32 elements of each.
+        (GroupedAttention(num_heads=64, num_kv_heads=8, head_dim=128), "bf16", 64 * 512),
+        (GroupedAttention(num_heads=64, num_kv_heads=8, head_dim=128, value_head_dim=64), "bf16", 64 * 384),
+        (GroupedAttention(num_heads=64, num_kv_heads=8, head_dim=128, value_head_dim=64), "q8_0", 64 * (136 + 68)),
+        (GroupedAttention(num_heads=64, num_kv_heads=8, head_dim=128, shares_kv=True), "bf16", 0),
+        (MLA, "bf16", 128 * (192 + 128) * 2),
+        (COMPRESSED, "bf16", 64 * 2 * 512 * 2),
+        (RecurrentMixer(recurrent=RecurrentKind.MAMBA2, state_elements=64), "bf16", 0),
+    ],
+)
+def test_every_head_with_its_own_keys_and_values(mixer: Mixer, kv: str, expected: int) -> None:
+    assert mha_bytes_per_token(model((3, mixer)), KV_FORMATS[kv]) == 3 * expected
+    assert ungrouped_entry_bytes(mixer, KV_FORMATS[kv]) == expected
+    assert ungrouped_entry_bytes(None, KV_FORMATS[kv]) == 0
+
+
+def test_value_heads_of_another_width_are_cached_at_that_width() -> None:
+    mixer = GroupedAttention(num_heads=16, num_kv_heads=4, head_dim=192, value_head_dim=128)
+    assert slope_bytes_per_token(kv_components(model((5, mixer)), BF16)) == 5 * 4 * (192 + 128) * 2
+    assert slope_bytes_per_token(kv_components(model((5, mixer)), BF16, parallelism=Parallelism(tp=2))) == 5 * 2 * 640
+
+
+def test_the_saving_against_every_head_leaves_indexer_keys_out_and_windows_in() -> None:
+    indexer = Indexer(num_heads=64, head_dim=128, topk_tokens=2048)
+    parts = kv_components(model((61, replace(MLA, indexer=indexer))), BF16)
+    assert grouped_bytes_per_token(parts) == 70_272
+    assert slope_bytes_per_token(parts) == 70_272 + 61 * 132
+    assert grouped_bytes_per_token(kv_components(MISTRAL_7B, BF16)) == 131_072
+
+
+def test_only_whole_entries_of_compressed_attention_are_held() -> None:
+    parts = [part for part in kv_components(model((2, COMPRESSED)), BF16) if part.kind is KvKind.COMPRESSED]
+    assert [sequence_bytes(parts, tokens) for tokens in (0, 3, 4, 7, 8)] == [2 * 1024 * n for n in (0, 0, 1, 1, 2)]
+    assert sequence_bytes(parts, 4_000_003) == 2 * 1024 * 1_000_000
+
+
+def test_a_window_keeps_the_tokens_in_flight_beside_it() -> None:
+    parts = kv_components(MISTRAL_7B, BF16)
+    assert sequence_bytes(parts, 10_000, in_flight_tokens=2048) == 131_072 * (4096 + 2048)
+    assert sequence_bytes(parts, 5_000, in_flight_tokens=2048) == 131_072 * 5_000
+    full = kv_components(LLAMA3_70B, BF16)
+    assert sequence_bytes(full, 10_000, in_flight_tokens=2048) == sequence_bytes(full, 10_000)

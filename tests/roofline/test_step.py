@@ -8,16 +8,19 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infcalc.lowering.ops import AttentionIo, Decode, OpKind, Prefill, StepShape, experts_touched, operations
+from infcalc.lowering.ops import AttentionIo, Decode, Op, OpKind, Prefill, StepShape, experts_touched, operations
 from infcalc.roofline.crossover import crossover
 from infcalc.roofline.price import Bound, Efficiency
 from infcalc.roofline.step import (
     BATCHES,
     Phase,
     Point,
+    busiest,
     decode_timer,
+    explain_stages,
     explain_step,
     points,
+    stage_times,
     step_time,
     weights_timer,
 )
@@ -174,6 +177,58 @@ def test_time_is_the_sum_of_the_parts() -> None:
     assert {part.bound_by for part in step.parts} == {Bound.COMPUTE, Bound.MEMORY}
 
 
+def test_a_mixed_step_is_bound_by_the_greater_sum_whatever_its_longest_op_is() -> None:
+    def op(flop: float, moved: float) -> Op:
+        return Op(kind=OpKind.GEMM, name="op", num_layers=1, precision="bf16", flop=flop, weight_bytes=moved)
+
+    # One op computes for 3 s beside 1 s of memory; two move data for 2.5 s each beside half a second of compute.
+    mixed = step_time([op(3 * 312e12, 2039e9), *(op(0.5 * 312e12, 2.5 * 2039e9) for _ in range(2))], A100)
+    assert (mixed.compute_s, mixed.memory_s, mixed.time_s) == pytest.approx((4, 6, 8))
+    assert [part.bound_by for part in mixed.parts] == [Bound.COMPUTE, Bound.MEMORY, Bound.MEMORY]
+    assert mixed.bound_by is Bound.MEMORY
+    longer = step_time([op(7 * 312e12, 2039e9), *(op(0.5 * 312e12, 2.5 * 2039e9) for _ in range(2))], A100)
+    assert (longer.compute_s, longer.memory_s) == pytest.approx((8, 6))
+    assert longer.bound_by is Bound.COMPUTE
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("pp", [2, 3, 8])
+def test_a_pipeline_keeps_the_latency_and_divides_work_and_pace(phase: Phase, pp: int) -> None:
+    whole = only(points(LLAMA_70B, A100, parallelism=Parallelism(tp=4), batches=(8,)), phase)
+    piped = only(points(LLAMA_70B, A100, parallelism=Parallelism(tp=4, pp=pp), batches=(8,)), phase)
+    assert (whole.stage_s, whole.tokens_per_s) == (whole.time_s, whole.tokens / whole.time_s)
+    assert piped.time_s == pytest.approx(whole.time_s)
+    assert piped.time_s / pp < piped.stage_s < 1.2 * piped.time_s / pp
+    assert piped.tokens_per_s == piped.tokens / piped.stage_s
+    assert 0.99 * whole.flop / pp < piped.flop < 1.2 * whole.flop / pp
+    assert 0.9 * whole.bytes / pp < piped.bytes < 1.2 * whole.bytes / pp
+    assert piped.flop_per_byte == piped.flop / piped.bytes
+    assert piped.tokens == whole.tokens
+
+
+def test_the_busiest_stage_is_the_one_with_the_head_where_layers_are_even() -> None:
+    shape = StepShape(decodes=(Decode(context_tokens=100),))
+    stages = stage_times(LLAMA_8B, A100, shape, parallelism=Parallelism(pp=4))
+    assert busiest(stages) is stages[3]
+    head = 128_256 * 4096 * 2 + 128_256 * 4 + 2 * 4096
+    assert stages[3].bytes - stages[1].bytes == pytest.approx(head + 4096 * 2)
+    assert decode_timer(LLAMA_8B, A100, parallelism=Parallelism(pp=4), context_tokens=100)(1, 1) == pytest.approx(
+        sum(stage.time_s for stage in stages)
+    )
+
+
+def test_explanation_of_a_pipeline_adds_up_its_stages() -> None:
+    shape = StepShape(decodes=(Decode(context_tokens=4096),))
+    one = stage_times(LLAMA_70B, A100, shape)
+    assert explain_stages(one, A100) == explain_step(step_time(operations(LLAMA_70B, shape), A100), A100)
+    stages = stage_times(LLAMA_70B, A100, shape, parallelism=Parallelism(pp=2))
+    explained = {text.quantity: text for text in explain_stages(stages, A100)}
+    assert list(explained) == ["flop", "bytes", "flop_per_byte", "stage_s", "time_s"]
+    assert explained["time_s"].substituted == "33.9 ms + 34.9 ms = 68.8 ms"
+    assert explained["stage_s"].substituted.endswith("= 34.9 ms")
+    assert "gate_up x 40 " in explained["bytes"].substituted
+
+
 def test_verifying_is_free_only_left_of_the_knee_and_dearer_for_a_mixture() -> None:
     dense, mixture = decode_timer(LLAMA_8B, A100, context_tokens=100), decode_timer(MIXTRAL, A100, context_tokens=100)
     assert dense(1, 5) / dense(1, 1) < 1.01
@@ -193,9 +248,11 @@ def test_timer_keeps_its_answers() -> None:
 
 
 def test_known_weights_are_read_once_and_computed_per_sequence() -> None:
-    timer = weights_timer(A100, num_parameters=1e9, weight_bytes=2e9, num_ranks=2)
+    timer = weights_timer(A100, num_parameters=1e9, weight_bytes=2e9, parallelism=Parallelism(tp=2))
     assert timer(1) == 1e9 / 2039e9
     assert timer(1000) == 1000 * 1e9 / 312e12
+    shared = weights_timer(A100, num_parameters=1e9, weight_bytes=2e9, parallelism=Parallelism(tp=2, dp=4))
+    assert shared(4000) == shared(3997) == timer(1000)
 
 
 def test_explanation_adds_up() -> None:

@@ -81,7 +81,14 @@ def test_weight_only_formats_multiply_in_sixteen_bits(name: str, width: int) -> 
 
 @pytest.mark.parametrize(
     ("given_name", "name"),
-    [("F16", "fp16"), ("bfloat16", "bf16"), ("fp8-e4m3", "fp8"), ("Q4_K", "q4_k"), ("float32", "fp32")],
+    [
+        ("F16", "fp16"),
+        ("bfloat16", "bf16"),
+        ("fp8-e4m3", "fp8"),
+        ("Q4_K", "q4_k"),
+        ("float32", "fp32"),
+        ("int8_channel", "int8"),
+    ],
 )
 def test_other_spellings(given_name: str, name: str) -> None:
     assert weight_format(given_name).name == name

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import accumulate
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,6 @@ from hypothesis import strategies as st
 
 from infcalc.errors import UsageError
 from infcalc.speculation.linear import (
-    Acceptance,
     SurvivalAcceptance,
     UniformAcceptance,
     acceptance_of,
@@ -20,9 +21,6 @@ from infcalc.speculation.linear import (
     alpha_of_tokens_per_round,
     best_num_draft_tokens,
     breakeven_alpha,
-    conditional_to_survival,
-    explain_speedup,
-    explain_tokens_per_round,
     fit_draft_cost,
     operations_increase,
     round_cost,
@@ -124,14 +122,6 @@ def test_chance_agrees_with_the_formula() -> None:
     assert total / rounds == pytest.approx(tokens_per_round(uniform(alpha), length), abs=0.03)
 
 
-@given(conditional=st.lists(alphas, min_size=1, max_size=10))
-def test_conditional_rates_multiply_to_survival(conditional: list[float]) -> None:
-    survivors = conditional_to_survival(conditional)
-    products = [math.prod(conditional[: position + 1]) for position in range(len(conditional))]
-    assert survivors == pytest.approx(products)
-    assert tokens_per_round(SurvivalAcceptance(rates=survivors), len(conditional)) == pytest.approx(1 + sum(products))
-
-
 def test_survival_is_continued_at_its_last_ratio() -> None:
     assert survival_rates(SurvivalAcceptance(rates=(0.8, 0.4)), 4) == pytest.approx((0.8, 0.4, 0.2, 0.1))
     assert survival_rates(SurvivalAcceptance(rates=(0.8, 0.0)), 3) == (0.8, 0.0, 0.0)
@@ -230,7 +220,7 @@ def test_a_cost_needs_two_lengths(measured: list[tuple[int, float, float]]) -> N
 
 @given(conditional=st.lists(st.floats(0.05, 1), min_size=6, max_size=6))
 def test_survival_from_lengths_reproduces_them(conditional: list[float]) -> None:
-    truth = SurvivalAcceptance(rates=conditional_to_survival(conditional))
+    truth = SurvivalAcceptance(rates=tuple(accumulate(conditional, mul)))
     measured = [(length, tokens_per_round(truth, length)) for length in (1, 2, 3, 4, 5, 6)]
     assert survival_of_lengths(measured) == pytest.approx(truth.rates, abs=1e-6)
 
@@ -272,22 +262,3 @@ def test_bad_costs_are_refused(cost: float) -> None:
 def test_bad_counters_are_refused(accepted: float, drafts: float) -> None:
     with pytest.raises(UsageError, match="not a measurement"):
         tokens_per_round_of_counters(accepted, drafts)
-
-
-@pytest.mark.parametrize(
-    ("acceptance", "substituted"),
-    [
-        (uniform(0.8), "(1 - 0.8^6) / (1 - 0.8) = 3.689"),
-        (uniform(1), "5 + 1 = 6.000"),
-        (SurvivalAcceptance(rates=(0.6, 0.3)), "1 + 0.6 + 0.3 + 0.15 + 0.075 + 0.0375 = 2.162"),
-    ],
-)
-def test_explanation_of_tokens_per_round(acceptance: Acceptance, substituted: str) -> None:
-    explained = explain_tokens_per_round(acceptance, 5, origin="--acceptance")
-    assert explained.substituted == substituted
-    assert explained.inputs[0].origin == "--acceptance"
-
-
-def test_explanation_of_speedup() -> None:
-    assert explain_speedup(uniform(0.8), 5, 0.1, 0.05).substituted == "3.689 / (1 + 5 * 0.1 + 0.05) = 2.380"
-    assert explain_speedup(uniform(0.8), 0, 0.1).substituted == "no drafting: 1"

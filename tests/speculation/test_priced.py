@@ -12,7 +12,6 @@ from infcalc.speculation.priced import (
     breakeven_batch,
     draft_memory,
     drafting_of,
-    explain_memory,
     explain_row,
     round_time,
     rows,
@@ -203,7 +202,7 @@ def test_memory_of_drafting_has_its_line_items() -> None:
         "look-ahead kv": 8 * 4 * (4096 + 131_072),
         "draft compute (logits)": 8 * 4 * 128_256 * 4,
     }
-    assert explain_memory(items)[1].substituted == "8 x 4096 tokens x 4096 B = 128 MiB"
+    assert items[1].why == "8 x 4096 tokens x 4096 B"
 
 
 def test_explanation_of_a_row() -> None:

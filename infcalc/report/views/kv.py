@@ -80,11 +80,12 @@ def view(answer: Answer[KvResult]) -> View:
 
 def _findings(result: KvResult) -> list[str]:
     slope = result.kv_bytes_per_token
+    windowed = any(part.window_tokens is not None for part in result.kv_components)
     lines = [
         f"{result.model}, KV in {result.kv_dtype}: {count(slope)} bytes per token ({format_bytes(slope)})"
         + (
-            f"; multi-head attention would take {count(result.mha_kv_bytes_per_token)}, "
-            f"{result.gqa_saving_factor:.3g}x as much"
+            f"; grouping its heads saves {result.gqa_saving_factor:.3g}x: multi-head attention would keep "
+            f"{count(result.mha_kv_bytes_per_token)}" + (" before any window" if windowed else "")
             if result.gqa_saving_factor is not None and result.gqa_saving_factor > 1
             else ""
         )

@@ -55,7 +55,7 @@ def view(answer: Answer[SpeculateResult]) -> View:
         f"{row.method}: acceptance {row.acceptance_source}; cost {row.cost_source}" for row in answer.result.rows
     )
     memory = Table(
-        title="What the draft model adds to memory (all GPUs)",
+        title="What drafting adds to memory (all GPUs)",
         columns=(
             Column(key="name", heading="part", left=True),
             Column(key="num_bytes", heading="size", show=lambda value: format_bytes(float(str(value)))),
