@@ -13,7 +13,8 @@ from dataclasses import replace
 from infcalc.catalog.gguf_config import IN_BLOCK, Facts, config_of
 from infcalc.catalog.gguf_header import GgufHeader, GgufTensor, read_gguf
 from infcalc.catalog.huggingface import from_config
-from infcalc.catalog.module_names import NAMES_OF_ROLE, NO_LAYER, ModuleKey
+from infcalc.catalog.module_dialects import ModuleKey
+from infcalc.catalog.module_names import NAMES_OF_ROLE, NO_LAYER
 from infcalc.catalog.quantization import compressed_rules
 from infcalc.errors import UnsupportedArchitecture
 from infcalc.lowering.tensors import inventory
@@ -139,7 +140,7 @@ _MATRICES: dict[str, tuple[ModuleKey, ...]] = {
     "ffn_down_shexp": ((_SHARED, "down"),),
     "ffn_gate_inp": ((_ROUTER, "router"),),
     "ffn_gate_inp_shexp": ((_ROUTER, "shared_gate"),),
-    "exp_probs_b": ((_ROUTER, "router.bias"),),
+    "exp_probs_b": ((TensorRole.ROUTER_BIAS, "router.bias"),),
     "indexer.attn_q_b": ((_INDEXER, "q_b"),),
     "indexer.attn_k": ((_INDEXER, "k"),),
     "indexer.proj": ((_INDEXER, "weights"),),

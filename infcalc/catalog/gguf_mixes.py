@@ -15,7 +15,13 @@ from infcalc.spec.model import Model
 from infcalc.spec.weights import GGUF_BLOCKS, TensorRole, WeightQuantization, WeightRule
 
 _DOWN_ROLES = (TensorRole.FEED_FORWARD, TensorRole.EXPERT, TensorRole.SHARED_EXPERT)
-_FP32_ROLES = (TensorRole.NORM, TensorRole.ROUTER, TensorRole.BIAS, TensorRole.RECURRENT_STATE)
+_FP32_ROLES = (
+    TensorRole.NORM,
+    TensorRole.ROUTER,
+    TensorRole.ROUTER_BIAS,
+    TensorRole.BIAS,
+    TensorRole.RECURRENT_STATE,
+)
 _GQA_OF_WIDE_VALUES = 4
 
 # Mix: base type, type of the head, and how the value and down projections are widened.

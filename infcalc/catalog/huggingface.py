@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from infcalc.catalog.architectures import ADAPTERS, REFUSED
-from infcalc.catalog.architectures.reader import Reader, shown
+from infcalc.catalog.architectures.reader import Reader, listed, shown
 from infcalc.errors import FileProblem, UnsupportedArchitecture
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def from_config(
     module, _, function = _adapter(model_type, reader).partition(":")
     adapt = cast("Callable[[Reader], Model]", getattr(importlib.import_module(module), function))
     found = adapt(reader)
-    reader.accept("model_type", "architectures", "auto_map", *_TOWERS)
+    reader.accept(*_TOWERS)
     reader.refuse_unread(model_type)
     towers = {
         title
@@ -100,7 +100,7 @@ def _model_type(reader: Reader, outer: Reader) -> str:
 def _how_to_describe(reader: Reader) -> str:
     """Return the mend of an unknown architecture, and the structural keys its adapter would have to read."""
     mend = "describe the model in an overlay file, as docs/catalog.md shows"
-    unread = ", ".join(reader.unread())
+    unread = listed(reader.unread())
     return f"{mend}; the keys that shape it: {unread}" if unread else mend
 
 

@@ -7,14 +7,14 @@ regular expressions. All three are answered here with the same result: which ten
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from infcalc.catalog.module_dialects import ModuleKey, dialect
 from infcalc.errors import FileProblem
+from infcalc.frozen import frozen
 from infcalc.spec.weights import TensorRole
 
-ModuleKey: TypeAlias = tuple[TensorRole, str]
-"""Role and tensor name, as ``lowering.tensors`` speaks of them."""
 Selection: TypeAlias = dict[ModuleKey, set[int]]
 """Layers of each tensor; modules outside the layers have :data:`NO_LAYER`."""
 
@@ -147,12 +147,15 @@ NAMES_OF_ROLE: dict[TensorRole, frozenset[str]] = {
 """Every tensor name this table knows of a role: a selection of all of them selects the role."""
 
 _PREFIXES = (
-    "model.layers.",
     "language_model.model.layers.",
     "model.language_model.layers.",
+    "model.decoder.layers.",
+    "transformer.encoder.layers.",
+    "transformer.blocks.",
     "transformer.h.",
     "backbone.layers.",
-    "model.decoder.layers.",
+    "gpt_neox.layers.",
+    "model.layers.",
 )
 _IN_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d{1,6})(?:\.(.*))?$")
 _IN_MTP = re.compile(r"^(?:model\.)?mtp(?:\.layers)?\.(\d{1,6})(?:\.(.*))?$")
@@ -163,33 +166,47 @@ _NOT_LANGUAGE = re.compile(
 )
 
 
-def select(pattern: str, *, num_layers: int, num_mtp_layers: int = 0, place: str = "quantization_config") -> Selection:
+def select(
+    pattern: str, *, num_layers: int, num_mtp_layers: int = 0, family: str = "", place: str = "quantization_config"
+) -> Selection:
     """Return the tensors that ``pattern`` names, in a model of ``num_layers`` and then ``num_mtp_layers`` layers.
 
     ``re:`` starts a regular expression matched from the start of a full module name; a pattern with ``*``, ``?`` or
     ``[`` is a glob; any other is a module name, whole or in part, that also stands for the modules below it. Of the
-    experts of a layer the first stands for all.
+    experts of a layer the first stands for all. ``family`` (the ``model_type``) decides which names patterns meet.
 
     Raises:
-        FileProblem: a regular expression that does not compile.
+        FileProblem: a regular expression that does not compile, or that could take for ever to match.
 
     """
     if pattern.startswith("re:"):
-        return _by_expression(_compiled(pattern[3:], place).match, num_layers + num_mtp_layers)
-    if any(mark in pattern for mark in "*?["):
+        return select_expression(
+            pattern[3:], num_layers=num_layers, num_mtp_layers=num_mtp_layers, family=family, place=place
+        )
+    if is_expression(pattern):
         glob = _compiled(f"(?:{_translated(pattern)})(?:\\..*)?", place)
-        return _by_expression(glob.fullmatch, num_layers + num_mtp_layers)
+        layers = _layers_of_glob(pattern, num_layers + num_mtp_layers)
+        return _by_expression(glob.fullmatch, pattern, layers, family)
     return _by_name(pattern.strip(".").removesuffix(".weight"), num_layers, num_mtp_layers)
 
 
-def select_expression(expression: str, *, num_layers: int, num_mtp_layers: int = 0, place: str) -> Selection:
+def select_expression(
+    expression: str, *, num_layers: int, num_mtp_layers: int = 0, family: str = "", place: str
+) -> Selection:
     """Return the tensors whose full module name the regular expression matches from its start.
 
     Raises:
-        FileProblem: it does not compile.
+        FileProblem: it does not compile, or could take for ever to match.
 
     """
-    return _by_expression(_compiled(expression, place).match, num_layers + num_mtp_layers)
+    check_bounded(expression, place)
+    layers = _layers_of_expression(expression, num_layers + num_mtp_layers)
+    return _by_expression(_compiled(expression, place).match, expression.replace("\\", ""), layers, family)
+
+
+def is_expression(pattern: str) -> bool:
+    """Return whether ``pattern`` is a glob or a regular expression, and not a plain name."""
+    return pattern.startswith("re:") or any(mark in pattern for mark in "*?[")
 
 
 def concerns_language_model(pattern: str) -> bool:
@@ -215,40 +232,225 @@ def _compiled(expression: str, place: str) -> re.Pattern[str]:
         ) from error
 
 
+# Regular expressions that backtrack without end ----------------------------------------------------------------------
+
+_TOKEN = re.compile(
+    r"(?P<escape>\\.)|(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<open>\((?:\?(?:[:=!>]|<[=!]|P<\w+>))?)|(?P<close>\))"
+    r"|(?P<repeat>[*+]|\{\d*,?\d*\})[?+]?|(?P<bar>\|)|(?P<any>\.)|(?P<other>.)",
+    re.DOTALL,
+)
+_MAX_IN_A_ROW = 2
+_MAX_REPEATS = 6
+_FIRM_CHARACTERS = 2
+"""So many literal characters between two repeats keep them from sharing the same text in many ways."""
+_NARROW = re.compile(r"\\[dbBAZ.\-_/]")
+
+
+class _Backtracking:
+    """What one pass over an expression knows of the ways it can match the same text."""
+
+    def __init__(self) -> None:
+        self.in_a_row = 0
+        self.total = 0
+        self.literals = 0
+        self.previous = ""
+        # Of each open group: repeats in a row before it, the most of its branches, and whether it repeats or chooses.
+        self.groups: list[tuple[int, int, bool]] = [(0, 0, False)]
+        self.closed = (0, 0, False)
+
+    def read(self, kind: str, text: str) -> str:
+        """Take in one token; return what is wrong with it, else nothing."""
+        match kind:
+            case "repeat":
+                return self._repeat()
+            case "open":
+                self.groups.append((self.in_a_row, 0, False))
+            case "bar":
+                before, most, _ = self.groups[-1]
+                self.groups[-1] = (before, max(most, self.in_a_row), True)
+                self.in_a_row, self.literals = before, 0
+            case "close" if len(self.groups) > 1:
+                before, most, inside = self.groups.pop()
+                self.closed = (before, self.total, inside)
+                self.in_a_row = max(self.in_a_row, most)
+                self.groups[-1] = (*self.groups[-1][:2], self.groups[-1][2] or inside)
+            case "other" if text == "?":
+                if self.previous == "close":
+                    self._skip_group()
+            case "other" | "escape" if text not in {"^", "$"}:
+                self.literals += 1
+                if self.literals >= _FIRM_CHARACTERS:
+                    self.in_a_row = 0
+            case _:
+                self.literals = 0
+        self.previous = "narrow" if kind == "escape" and _NARROW.match(text) else kind
+        return ""
+
+    def _repeat(self) -> str:
+        if self.previous == "close":
+            if self.closed[2]:
+                return "repeats a group that itself repeats or chooses"
+            self._skip_group()
+        self.groups[-1] = (*self.groups[-1][:2], True)
+        if self.previous in {"any", "class", "close", "escape"}:
+            self.in_a_row += 1
+            self.total += 1
+        self.literals, self.previous = 0, "repeat"
+        if self.in_a_row > _MAX_IN_A_ROW or self.total > _MAX_REPEATS:
+            return "has too many open repeats"
+        return ""
+
+    def _skip_group(self) -> None:
+        """Count as if the group just closed matched nothing."""
+        self.in_a_row = max(self.in_a_row, self.closed[0])
+
+
+def check_bounded(expression: str, place: str) -> None:
+    """Check that matching ``expression`` cannot take for ever.
+
+    Refused are a repeat of a group that itself repeats or chooses, more than two open repeats (``.*``) without at least
+    two literal characters between them, and more than six in all.
+
+    Raises:
+        FileProblem: it could.
+
+    """
+    state = _Backtracking()
+    for token in _TOKEN.finditer(expression[:_MAX_PATTERN_CHARACTERS]):
+        fault = state.read(token.lastgroup or "", token[0])
+        if fault:
+            raise FileProblem(
+                f"module pattern {expression[:80]!r} {fault}: it could take for ever to match",
+                place=place,
+                hint="write it as a glob, or with fewer repeats",
+            )
+
+
+# Matching ------------------------------------------------------------------------------------------------------------
+
+_LAYER_NUMBER = re.compile(r"(?:layers|h|blocks)\\?\.(\d{1,6})(.{0,2})", re.DOTALL)
+# What neither names a layer nor depends on how many digits its number has.
+_BLIND_EXPRESSION = re.compile(r"(?:\\\.|\.[*+]|[A-Za-z_|()$^:!=<>,?-])*")
+_BLIND_GLOB = re.compile(r"[A-Za-z_.*-]*")
+
+
+@frozen
+class _Layers:
+    """Layers whose names a pattern has to be tried on; where one stands for all, ``num_alike`` says how many."""
+
+    layers: tuple[int, ...]
+    num_alike: int | None = None
+
+
+def _starting(digits: str, total: int) -> _Layers:
+    return _Layers(layers=tuple(layer for layer in range(total) if str(layer).startswith(digits)))
+
+
+def _layers_of_glob(pattern: str, total: int) -> _Layers:
+    total = min(total, MAX_LAYERS)
+    if _BLIND_GLOB.fullmatch(pattern):
+        return _Layers(layers=tuple(range(min(1, total))), num_alike=total)
+    numbers = list(_LAYER_NUMBER.finditer(pattern))
+    if len(numbers) == 1 and "[" not in pattern:
+        digits, rest = numbers[0].groups()
+        if rest.startswith((".", "*", "?")) or not rest:
+            return _starting(digits, total) if rest[:1] in {"*", "?"} else _exactly(digits, total)
+    return _Layers(layers=tuple(range(total)))
+
+
+def _layers_of_expression(expression: str, total: int) -> _Layers:
+    total = min(total, MAX_LAYERS)
+    if _BLIND_EXPRESSION.fullmatch(expression):
+        return _Layers(layers=tuple(range(min(1, total))), num_alike=total)
+    numbers = list(_LAYER_NUMBER.finditer(expression))
+    if len(numbers) == 1 and not set("|([?") & set(expression):
+        digits, rest = numbers[0].groups()
+        if rest == "\\.":
+            return _exactly(digits, total)
+        if not rest:
+            return _starting(digits, total)
+    return _Layers(layers=tuple(range(total)))
+
+
+def _exactly(digits: str, total: int) -> _Layers:
+    layer = int(digits)
+    return _Layers(layers=(layer,) if layer < total and str(layer) == digits else ())
+
+
 def _translated(glob: str) -> str:
-    """Return the regular expression of a glob; a character class keeps its meaning when it is closed."""
-    parts: list[str] = []
+    """Return the regular expression of a glob; a character class keeps its meaning when it is closed.
+
+    What stands between two stars is taken where it first occurs and never sought again: trying later places cannot
+    help, and without going back the match takes no longer than the name.
+    """
+    segments: list[str] = [""]
     index = 0
     while index < len(glob):
         mark = glob[index]
         closing = glob.find("]", index + 2) if mark == "[" else -1
         if mark == "*":
-            parts.append(".*")
+            if segments[-1] or len(segments) == 1:
+                segments.append("")
         elif mark == "?":
-            parts.append(".")
+            segments[-1] += "."
         elif closing > 0:
             inner = glob[index + 1 : closing].replace("\\", "\\\\").replace("[", "\\[")
-            parts.append(f"[{'^' + inner[1:] if inner.startswith('!') else inner}]")
+            segments[-1] += f"[{'^' + inner[1:] if inner.startswith('!') else inner}]"
             index = closing
         else:
-            parts.append(re.escape(mark))
+            segments[-1] += re.escape(mark)
         index += 1
-    return "".join(parts)
+    first, *others = segments
+    if not others:
+        return first
+    *middle, last = others
+    return first + "".join(f"(?>.*?{segment})" for segment in middle) + f".*{last}"
 
 
-def _by_expression(matches: Callable[[str], object], num_layers: int) -> Selection:
-    """Return the tensors of which any known full module name matches."""
+def _by_expression(matches: Callable[[str], object], pattern: str, layers: _Layers, family: str) -> Selection:
+    """Return the tensors of which a module name of the family matches.
+
+    A fused name counts only where the pattern names none of its parts. A role that is named whole is selected whole.
+    """
     found: Selection = {}
     for name, key in OUTSIDE.items():
         if matches(name):
             found.setdefault(key, set()).add(NO_LAYER)
-    for layer in range(min(num_layers, MAX_LAYERS)):
-        heads = [f"{prefix}{layer}." for prefix in _PREFIXES]
-        for path, keys in SPELLINGS.items():
-            if any(matches(head + path) for head in heads):
+    names = dialect(family)
+    prefix = _prefix(pattern, names.prefix)
+    inside: Selection = {}
+    for table in (names.stored, names.fused):
+        parts = frozenset(inside)
+        for path, keys in table.items():
+            if parts and not parts.isdisjoint(keys):
+                continue
+            where = {layer for layer in layers.layers if matches(f"{prefix}{layer}.{path}")}
+            if where:
                 for key in keys:
-                    found.setdefault(key, set()).add(layer)
+                    inside.setdefault(key, set()).update(where)
+    _fill_roles(inside, names.stored)
+    if layers.num_alike is not None:
+        inside = {key: set(range(layers.num_alike)) for key in inside}
+    merge(found, inside)
     return found
+
+
+def _prefix(pattern: str, own: str) -> str:
+    """Return where the layers are: as the pattern says, else as the family has it."""
+    for prefix in _PREFIXES:
+        if prefix in pattern or prefix.removesuffix(".") in pattern:
+            return prefix
+    return _PREFIXES[1] if "language_model" in pattern else own
+
+
+def _fill_roles(found: Selection, stored: Mapping[str, tuple[ModuleKey, ...]]) -> None:
+    """Select a role under all its names where it is selected under all that the family has."""
+    for role in tuple(dict.fromkeys(key[0] for key in found)):
+        held = {key for keys in stored.values() for key in keys if key[0] is role}
+        whole: set[int] = set.intersection(*(found.get(key, set()) for key in held)) if held else set()
+        if whole:
+            for name in sorted(NAMES_OF_ROLE.get(role, ())):
+                found.setdefault((role, name), set()).update(whole)
 
 
 def _by_name(name: str, num_layers: int, num_mtp_layers: int) -> Selection:

@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from infcalc.catalog.architectures.assembly import EXPERTS
 from infcalc.catalog.architectures.reader import shown
 from infcalc.catalog.gguf_mixes import MIXES, gguf_mix
+from infcalc.catalog.module_dialects import ModuleKey
 from infcalc.catalog.module_names import (
     NAMES_OF_ROLE,
     NO_LAYER,
-    ModuleKey,
     Selection,
     concerns_language_model,
+    is_expression,
     merge,
     select,
     select_expression,
 )
-from infcalc.errors import UnsupportedArchitecture
+from infcalc.errors import FileProblem, UnsupportedArchitecture
 from infcalc.frozen import frozen
 from infcalc.spec.model import Model
 from infcalc.spec.weights import (
@@ -45,6 +47,8 @@ _MAX_NOTES = 3
 _LISTED_KEYS = 12
 _MAX_GROUP = 2**17
 _MAX_PATTERNS = 100_000
+_MAX_LAYER_MATCHES = 100_000
+"""Patterns times layers that they may have to be tried on: some hundred expressions for the deepest models."""
 _NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 _LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
@@ -70,6 +74,10 @@ class _Plan:
     plain: str
     num_layers: int
     num_mtp_layers: int
+    family: str = ""
+    """The ``model_type``, which says what modules are called."""
+    has_experts: bool = False
+    num_matches: int = 0
     overlays: list[tuple[Selection, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -82,11 +90,39 @@ class _Plan:
         """Return the tensors that any pattern names; remember those that name nothing known."""
         found: Selection = {}
         for pattern in patterns:
-            one = select(pattern, num_layers=self.num_layers, num_mtp_layers=self.num_mtp_layers)
+            if is_expression(pattern):
+                self.count_expression()
+            one = select(pattern, num_layers=self.num_layers, num_mtp_layers=self.num_mtp_layers, family=self.family)
             if not one and concerns_language_model(pattern) and not _names_later_expert(pattern):
                 self.notes.append(f"module name {shown(pattern)} in {_PLACE} is not known and was passed over")
             merge(found, one)
         return found
+
+    def select_expression(self, expression: str, place: str) -> Selection:
+        """Return the tensors whose module name a regular expression matches from its start."""
+        self.count_expression()
+        return select_expression(
+            expression,
+            num_layers=self.num_layers,
+            num_mtp_layers=self.num_mtp_layers,
+            family=self.family,
+            place=place,
+        )
+
+    def count_expression(self) -> None:
+        """Count one more pattern that may have to be tried on every layer.
+
+        Raises:
+            FileProblem: there are too many of them.
+
+        """
+        self.num_matches += 1 + self.num_layers + self.num_mtp_layers
+        if self.num_matches > _MAX_LAYER_MATCHES:
+            raise FileProblem(
+                "too many module patterns for so many layers",
+                place=_PLACE,
+                hint="name whole modules, or join patterns that differ by layer only",
+            )
 
 
 def read_quantization(
@@ -121,8 +157,13 @@ def read_quantization(
         plain=_DTYPES.get(_word(text, "torch_dtype", "dtype") or _word(config, "torch_dtype", "dtype") or "", "bf16"),
         num_layers=_count(text, _LAYER_KEYS),
         num_mtp_layers=_count(text, _MTP_KEYS),
+        family=_word(text, "model_type") or "",
+        has_experts=_has_experts(text),
     )
     kv_dtype = reader(block, text, plan)
+    forms = {plan.base, *(form for _, form in plan.overlays)}
+    if forms == {plan.plain} and kv_dtype is None:
+        raise _not_understood(method, f"a block that quantizes nothing (its keys: {_names(block)})")
     notes = plan.notes
     if len(notes) > _MAX_NOTES:
         notes = [*notes[:_MAX_NOTES], f"... and {len(notes) - _MAX_NOTES} more such names"]
@@ -161,7 +202,13 @@ def _family(form: str) -> str:
 
 def _read_fp8(block: Mapping[str, object], text: Mapping[str, object], plan: _Plan) -> str | None:
     """FP8 as DeepSeek and Qwen publish it: per block, else per tensor; ``expert_dtype`` fp4 as DeepSeek V4 does."""
-    size = _integers(block.get("weight_block_size"))
+    _check_word(plan, block, "fmt", ("e4m3", "e4m3fn", "float8_e4m3", "float8_e4m3fn", "e5m2", "float8_e5m2"))
+    _check_word(plan, block, "scale_fmt", ("ue8m0", "float", "float32", "fp32"))
+    _check_word(plan, block, "activation_scheme", ("dynamic", "static"))
+    stated = block.get("weight_block_size")
+    size = _integers(stated)
+    if stated is not None and len(size) != _BLOCK_SIDES:
+        raise _not_understood(plan.method, f"weight_block_size {shown(stated)}")
     plan.base = _block_format(size, ue8m0=text.get("expert_dtype") is not None) if size else "fp8"
     _lay_excluded(plan, block, "modules_to_not_convert", "ignored_layers")
     if text.get("index_topk") is not None:
@@ -174,6 +221,13 @@ def _read_fp8(block: Mapping[str, object], text: Mapping[str, object], plan: _Pl
     elif expert not in (None, "fp8"):
         raise _not_understood(plan.method, f"expert_dtype {shown(expert)}")
     return None
+
+
+def _check_word(plan: _Plan, block: Mapping[str, object], key: str, known: tuple[str, ...]) -> None:
+    """Refuse a value of ``key`` other than null and ``known``."""
+    value = block.get(key)
+    if value is not None and value not in known:
+        raise _not_understood(plan.method, f"{key} {shown(value)}")
 
 
 def _read_fbgemm(block: Mapping[str, object], _text: Mapping[str, object], plan: _Plan) -> str | None:
@@ -236,9 +290,7 @@ def _read_gptq(block: Mapping[str, object], _text: Mapping[str, object], plan: _
             "gptq", _bits({"bits": bits, **changed}, plan, "bits"), _group(changed, "group_size") or group
         )
         plan.lay(
-            select_expression(
-                expression, num_layers=plan.num_layers, num_mtp_layers=plan.num_mtp_layers, place=f"{_PLACE} dynamic"
-            ),
+            plan.select_expression(expression, f"{_PLACE} dynamic"),
             plan.plain if sign == "-" else own,
         )
     _lay_excluded(plan, block, "modules_to_not_convert", keeps_lm_head=block.get("lm_head") is not True)
@@ -259,7 +311,9 @@ def _read_auto_round(block: Mapping[str, object], text: Mapping[str, object], pl
         own = _mapping(override)
         width = own.get("bits", bits)
         form = (
-            plan.plain if width == _PLAIN_BITS else _integer_format(family, _bits({"bits": width}, plan, "bits"), group)
+            plan.plain
+            if width == _PLAIN_BITS
+            else _integer_format(family, _bits({"bits": width}, plan, "bits"), _group(own, "group_size") or group)
         )
         plan.lay(plan.select([name]), form)
     _lay_excluded(plan, block, "modules_to_not_convert")
@@ -313,6 +367,10 @@ _MODELOPT = {
 }
 
 
+# Elements per scale, which these formats fix; what others say of groups has no meaning.
+_MODELOPT_GROUPS = {"nvfp4": 16, "mxfp4": 32, "mxfp8": 32}
+
+
 def _read_modelopt(block: Mapping[str, object], _text: Mapping[str, object], plan: _Plan) -> str | None:
     """NVIDIA ModelOpt, inline or as sidecar; MIXED_PRECISION states the algorithm module by module."""
     algorithm = _word(block, "quant_algo")
@@ -337,6 +395,9 @@ def _modelopt_format(algorithm: str | None, block: Mapping[str, object]) -> str:
     if form is None:
         raise _not_understood("modelopt", f"quant_algo {shown(algorithm)}")
     group = _group(block, "group_size")
+    fixed = next((size for word, size in _MODELOPT_GROUPS.items() if form.startswith(word)), None)
+    if fixed is not None and group not in {None, fixed}:
+        raise _not_understood("modelopt", f"quant_algo {shown(algorithm)} with group_size {group}")
     return form.replace("g128", f"g{group}") if group else form
 
 
@@ -371,7 +432,7 @@ def _quark_format(weight: Mapping[str, object], inputs: Mapping[str, object], pl
         case ("fp4", "per_group"):
             form = "mxfp4" if group in {None, 32} and _word(weight, "scale_format") == "e8m0" else ""
         case ("fp6_e2m3" | "fp6_e3m2", "per_group"):
-            form = "mxfp6"
+            form = "mxfp6" if group in {None, 32} else ""
         case ("fp8_e4m3", "per_tensor"):
             form = "fp8"
         case ("fp8_e4m3", "per_channel"):
@@ -427,7 +488,11 @@ def _scheme(weights: Mapping[str, object], activations: Mapping[str, object], wh
     """Return the format of a compressed-tensors weight scheme, given what is said of the activations."""
     bits, kind, group = weights.get("num_bits"), weights.get("type", "int"), _group(weights, "group_size")
     strategy = _word(weights, "strategy") or ("group" if group else "tensor")
-    form = _float_scheme(bits, strategy, group, weights) if kind == "float" else _integer_scheme(bits, strategy, group)
+    form = None
+    if kind == "float":
+        form = _float_scheme(bits, strategy, group, weights)
+    elif kind == "int":
+        form = _integer_scheme(bits, strategy, group)
     width = activations.get("num_bits") if activations else _PLAIN_BITS
     if not form or width not in _ACTIVATION_BITS:
         given = f"weights of type {shown(kind)}, num_bits {shown(bits)}, strategy {shown(strategy)}"
@@ -472,10 +537,10 @@ def _kv_scheme(value: object) -> str | None:
     scheme = _mapping(value)
     if not scheme:
         return None
-    kind = "float" if scheme.get("type") == "float" else "int"
+    kind = scheme.get("type", "int")
     known = {("float", 8): "fp8", ("float", 4): "nvfp4", ("int", 8): "int8", ("int", 4): "int4"}
     bits = scheme.get("num_bits")
-    form = known.get((kind, bits)) if isinstance(bits, int) else None
+    form = known.get((kind, bits)) if isinstance(bits, int) and isinstance(kind, str) else None
     if form is None:
         raise UnsupportedArchitecture(
             f"kv_cache_scheme num_bits {shown(bits)}, type {shown(scheme.get('type'))} is not understood",
@@ -526,7 +591,9 @@ def _lay_excluded(plan: _Plan, block: Mapping[str, object], *keys: str, keeps_lm
 
 
 def _role(role: TensorRole, plan: _Plan) -> Selection:
-    """Return all tensors of a role in all layers."""
+    """Return all tensors of a role in all layers; no experts of a model without experts."""
+    if role is TensorRole.EXPERT and not plan.has_experts:
+        return {}
     layers = _every_layer(plan)
     return {(role, name): set(layers) for name in NAMES_OF_ROLE[role]} if layers else {}
 
@@ -591,9 +658,14 @@ def _block(config: Mapping[str, object], sidecar: Mapping[str, object] | None) -
     places.extend(_mapping(place.get("text_config")) for place in places[1:])
     for place in places:
         for key in ("quantization_config", "compression_config"):
-            block = _mapping(place.get(key))
+            stated = place.get(key)
+            block = _mapping(stated)
             if block:
                 return block
+            if stated and not isinstance(stated, Mapping):
+                raise UnsupportedArchitecture(
+                    f"{key} is no object", place=key, hint="state the precision with --weights if it has no meaning"
+                )
     if sidecar is None:
         return None
     inner = _mapping(sidecar.get("quantization")) or _mapping(sidecar.get("quantization_config")) or sidecar
@@ -666,6 +738,15 @@ def _integers(value: object) -> tuple[int, ...]:
     if not isinstance(value, (list, tuple)):
         return ()
     return tuple(item for item in value if isinstance(item, int) and not isinstance(item, bool))
+
+
+def _has_experts(text: Mapping[str, object]) -> bool:
+    """Return whether a config is of a mixture of experts."""
+    return any(
+        isinstance(value := section.get(key), (int, list, tuple)) and bool(value)
+        for section in (text, _mapping(text.get("ffn_config")))
+        for key in EXPERTS
+    )
 
 
 def _count(block: Mapping[str, object], keys: Iterable[str]) -> int:

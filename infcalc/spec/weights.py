@@ -26,6 +26,8 @@ class TensorRole(StrEnum):
     EXPERT = "expert"
     SHARED_EXPERT = "shared_expert"
     ROUTER = "router"
+    ROUTER_BIAS = "router_bias"
+    """Score correction of a router (``e_score_correction_bias``): stored in 32 bits whatever the model's type."""
     BIAS = "bias"
     OTHER = "other"
 
@@ -88,7 +90,8 @@ class WeightRule:
 class WeightQuantization:
     """Which format each weight tensor has: the first rule that matches, else ``format`` for linear roles.
 
-    Roles outside :data:`LINEAR_ROLES` keep the model's own 16-bit (or 32-bit) type unless a rule names them.
+    Roles outside :data:`LINEAR_ROLES` keep the model's own 16-bit (or 32-bit) type unless a rule names them; score
+    corrections of routers stay in 32 bits.
     """
 
     format: str
@@ -186,14 +189,6 @@ WEIGHT_FORMATS: dict[str, WeightFormat] = {
             source="W8A8: 16-bit scale per output channel, activations quantized to int8",
         ),
         WeightFormat(
-            name="int8_channel",
-            element_bits=8,
-            group_rows=1,
-            scale_bits=16,
-            compute_bits=8,
-            source="W8A8: 16-bit scale per output channel, activations quantized to int8",
-        ),
-        WeightFormat(
             name="int8_bnb",
             element_bits=8,
             group_rows=1,
@@ -283,6 +278,7 @@ _ALIASES = {
     "float32": "fp32",
     "fp8_e4m3": "fp8",
     "fp8_dynamic": "fp8_channel",
+    "int8_channel": "int8",
     "w8a8": "int8",
     "w8a16": "int8_a16",
     "w4a16": "int4",

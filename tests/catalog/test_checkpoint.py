@@ -259,7 +259,7 @@ def stored(name: str, dtype: str, *shape: int) -> StoredTensor:
     ],
 )
 def test_elements_of_one_stored_tensor(block: Config, tensor: StoredTensor, elements: int) -> None:
-    quantization = read_quantization(LLAMA_8B | {"quantization_config": block}).quantization
+    quantization = read_quantization(LLAMA_8B | {"num_experts": 8, "quantization_config": block}).quantization
     assert count_checkpoint([tensor], quantization).parameters == elements
 
 

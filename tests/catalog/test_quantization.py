@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 import pytest
 
+from infcalc.catalog import module_names
+from infcalc.catalog.architectures import ADAPTERS
 from infcalc.catalog.gguf_mixes import MIXES, use_more_bits
 from infcalc.catalog.huggingface import from_config
+from infcalc.catalog.module_dialects import dialect
 from infcalc.catalog.module_names import NO_LAYER, select
 from infcalc.catalog.quantization import read_quantization, runtime_quantization
 from infcalc.errors import FileProblem, UnsupportedArchitecture, UsageError
@@ -252,6 +258,58 @@ def test_what_is_not_understood_is_refused_by_name(block: Config, word: str) -> 
     assert word in str(caught.value)
 
 
+INT8 = {"num_bits": 8, "type": "int", "strategy": "channel"}
+
+
+@pytest.mark.parametrize(
+    ("config", "block", "word"),
+    [
+        (LLAMA_8B, {"quant_method": "quark", "global_quant_config": {}}, "quantizes nothing"),
+        (LLAMA_8B, {"quant_method": "quark"}, "quantizes nothing"),
+        (LLAMA_8B, {"quant_method": "mxfp4"}, "quantizes nothing"),
+        (LLAMA_8B, {"quant_method": "experts_int8"}, "quantizes nothing"),
+        (LLAMA_8B, {"quant_method": "modelopt", "quant_algo": None}, "quantizes nothing"),
+        (LLAMA_8B, {"config_groups": {"g": {"targets": ["Linear"]}}}, "quantizes nothing"),
+        (LLAMA_8B, {"config_groups": {"g": {"weights": INT8 | {"type": "posit"}}}}, "posit"),
+        (
+            LLAMA_8B,
+            {"config_groups": {"g": {"weights": INT8}}, "kv_cache_scheme": {"num_bits": 8, "type": "posit"}},
+            "posit",
+        ),
+        (LLAMA_8B, {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 32}, "group_size 32"),
+        (LLAMA_8B, {"quant_method": "modelopt", "quant_algo": "MXFP8", "group_size": 16}, "group_size 16"),
+        (LLAMA_8B, {"quant_method": "fp8", "fmt": "e3m4"}, "e3m4"),
+        (LLAMA_8B, {"quant_method": "fp8", "scale_fmt": "e5m3"}, "e5m3"),
+        (LLAMA_8B, {"quant_method": "fp8", "activation_scheme": "guess"}, "guess"),
+        (LLAMA_8B, {"quant_method": "fp8", "weight_block_size": [128]}, "weight_block_size"),
+        (LLAMA_8B, {"quant_method": "fp8", "weight_block_size": "wide"}, "weight_block_size"),
+        (LLAMA_8B, [1], "no object"),
+        (LLAMA_8B, "fp8", "no object"),
+    ],
+)
+def test_no_block_is_silently_read_as_sixteen_bits(config: Config, block: object, word: str) -> None:
+    with pytest.raises(UnsupportedArchitecture, match=word) as caught:
+        read_quantization(config | {"quantization_config": block})
+    assert caught.value.exit_code == 6
+
+
+def test_a_block_may_quantize_the_cache_alone() -> None:
+    block = {"quant_method": "modelopt", "quant_algo": None, "kv_cache_quant_algo": "FP8"}
+    assert read_quantization(LLAMA_8B | {"quantization_config": block}).kv_dtype == "fp8"
+
+
+def test_the_older_name_of_the_block_is_read_from_end_to_end() -> None:
+    block = {"quant_method": "compressed-tensors", "config_groups": {"g": {"targets": ["Linear"], "weights": INT8}}}
+    config = LLAMA_8B | {"compression_config": block}
+    assert only(stored(config), "q") == "int8_a16"
+
+
+def test_auto_round_states_groups_by_module() -> None:
+    own = {"model.layers.0.mlp.down_proj": {"bits": 8, "group_size": 64}}
+    tensors = stored(LLAMA_8B, {"quant_method": "auto-round", "bits": 4, "group_size": 128, "extra_config": own})
+    assert formats(tensors, "down")["gptq8_g64"] == (0,)
+
+
 def test_a_broken_expression_is_a_file_problem() -> None:
     block = {"config_groups": {"g": {"weights": INT4_GROUP}}, "ignore": ["re:(("]}
     with pytest.raises(FileProblem, match=r"\(\("):
@@ -288,6 +346,155 @@ def test_select_outside_layers_and_beyond_them() -> None:
     assert select("mtp.layers.0.mlp.up_proj", num_layers=2, num_mtp_layers=1)[(TensorRole.FEED_FORWARD, "up")] == {2}
 
 
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+
+
+def test_an_expression_takes_only_the_parts_it_names() -> None:
+    tensors = stored(LLAMA_8B, GPTQ | {"dynamic": {"-:.*gate.*": {}}})
+    assert (only(tensors, "gate"), only(tensors, "up")) == ("bf16", "gptq")
+    tensors = stored(LLAMA_8B, {"quant_algo": "NVFP4", "exclude_modules": ["*gate*"]})
+    assert (only(tensors, "gate"), only(tensors, "up")) == ("bf16", "nvfp4")
+    groups = {"g": {"targets": ["Linear"], "weights": INT4_GROUP}}
+    tensors = stored(LLAMA_8B, {"config_groups": groups, "ignore": ["re:.*self_attn.q.*"]})
+    assert [only(tensors, name) for name in "qkvo"] == ["bf16", "int4_g32", "int4_g32", "int4_g32"]
+
+
+def test_fused_names_stand_for_their_parts_when_no_part_is_named() -> None:
+    groups = {"g": {"targets": ["Linear"], "weights": INT4_GROUP}}
+    tensors = stored(LLAMA_8B, {"config_groups": groups, "ignore": [r"re:.*(gate_up_proj|qkv_proj)$"]})
+    assert [only(tensors, name) for name in ("q", "v", "o", "gate", "up", "down")] == [
+        "bf16",
+        "bf16",
+        "int4_g32",
+        "bf16",
+        "bf16",
+        "int4_g32",
+    ]
+
+
+def test_a_family_that_fuses_its_matrices_has_no_parts_to_name() -> None:
+    phi = LLAMA_8B | {"model_type": "phi3"}
+    tensors = stored(phi, GPTQ | {"dynamic": {"-:.*gate.*": {}}})
+    assert only(tensors, "gate") == only(tensors, "up") == "bf16"
+    tensors = stored(phi, GPTQ | {"dynamic": {"-:.*q_proj.*": {}}})
+    assert only(tensors, "q") == only(tensors, "k") == "gptq"
+
+
+@pytest.mark.parametrize(
+    ("family", "pattern", "names"),
+    [
+        ("llama", "*dense*", set()),
+        ("llama", "*c_proj*", set()),
+        ("llama", "*block_sparse_moe*", set()),
+        ("mixtral", "*mlp.experts*", set()),
+        ("mixtral", "*w1*", {"gate"}),
+        ("gpt_oss", "*experts.gate_up_proj", {"gate", "up"}),
+        ("falcon", "*query_key_value", {"q", "k", "v"}),
+        ("gpt_neox", r"re:gpt_neox\.layers\.\d+\.mlp\.dense_4h_to_h", {"down"}),
+        ("opt", "*fc1", {"up"}),
+        ("internlm2", "*wqkv*", {"q", "k", "v"}),
+        ("nemotron_h", "backbone.layers.*.mixer.in_proj", {"in_proj"}),
+        ("deepseek_v3", r"re:.*kv_b.*", {"kv_b"}),
+        ("gemma3_text", "model.language_model.layers.*.self_attn.q_proj", {"q"}),
+        ("gemma3_text", r"re:.*language_model.*self_attn\.k_proj", {"k"}),
+    ],
+)
+def test_patterns_meet_the_names_of_the_family(family: str, pattern: str, names: set[str]) -> None:
+    assert {name for _, name in select(pattern, num_layers=3, family=family)} == names
+
+
+@pytest.mark.parametrize("family", ADAPTERS)
+def test_every_family_has_names_for_attention_or_recurrence(family: str) -> None:
+    keys = {key for keys in dialect(family).stored.values() for key in keys}
+    assert {role for role, _ in keys} & {TensorRole.ATTENTION, TensorRole.RECURRENT}
+
+
+class Counting:
+    """An expression that counts how often it is tried."""
+
+    tries = 0
+
+    def __init__(self, expression: str, place: str) -> None:
+        del place
+        self.expression = re.compile(expression)
+
+    def match(self, name: str) -> object:
+        """Try it from the start."""
+        Counting.tries += 1
+        return self.expression.match(name)
+
+    def fullmatch(self, name: str) -> object:
+        """Try it on the whole name."""
+        Counting.tries += 1
+        return self.expression.fullmatch(name)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "num_layers", "layers"),
+    [
+        ("*self_attn*", 1, range(100)),
+        (r"re:.*self_attn\.(q|k)_proj", 1, range(100)),
+        ("model.layers.37.*", 1, [37]),
+        ("*.layers.37.mlp*", 1, [37]),
+        ("model.layers.4*", 11, [4, *range(40, 50)]),
+        (r"re:.*layers\.37\..*_proj", 1, [37]),
+        (r"re:model\.layers\.4", 11, [4, *range(40, 50)]),
+        (r"re:.*layers\.(3|7)\..*", 100, [3, 7]),
+        (r"re:.*layers\.4[0-9]\..*", 100, range(40, 50)),
+        (r"re:.*layers\.37?\..*", 100, [3, 37]),
+        (r"re:.*layers\.3\.mlp.*|.*layers\.5\.mlp.*", 100, [3, 5]),
+        ("model.layers.[12].*", 100, [1, 2]),
+        ("model.layers.4?.*", 10, range(40, 50)),
+    ],
+)
+def test_a_pattern_is_tried_only_on_layers_it_can_name(
+    monkeypatch: pytest.MonkeyPatch, pattern: str, num_layers: int, layers: Iterable[int]
+) -> None:
+    monkeypatch.setattr(module_names, "_compiled", Counting)
+    Counting.tries = 0
+    found = select(pattern, num_layers=100)
+    assert set().union(*found.values()) - {NO_LAYER} == set(layers)
+    names = len(dialect("").stored) + len(dialect("").fused)
+    assert Counting.tries <= len(module_names.OUTSIDE) + (num_layers + 1) * names
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(.*)*(.*)*(.*)*z$",
+        "(a+)+$",
+        "(a|aa)+$",
+        r"(\w+\s?)*$",
+        ".*.*.*.*z",
+        "(.)*(.)*(.)*z",
+        "[a-z]*[a-z_]*[a-z.]*z",
+        ".*e.*e.*e.*z",
+        ".*(foo)?.*(foo)?.*z",
+        ".*(foo|).*(foo|).*z",
+        ".*ab.*cd.*ef.*gh.*ij.*kl.*mn.*z",
+        ".{0,99}.{0,99}.{0,99}z",
+    ],
+)
+def test_an_expression_that_could_take_for_ever_is_refused(expression: str) -> None:
+    for block in (
+        GPTQ | {"dynamic": {f"-:{expression}": {}}},
+        {"config_groups": {"g": {"weights": INT4_GROUP}}, "ignore": [f"re:{expression}"]},
+    ):
+        with pytest.raises(FileProblem, match="for ever"):
+            read_quantization(LLAMA_8B | {"quantization_config": block})
+
+
+def test_a_glob_of_many_stars_is_matched_without_going_back() -> None:
+    assert select("*e*" * 40 + "z", num_layers=2) == {}
+    assert select("*layers*.1*mlp*up*", num_layers=2)[(TensorRole.FEED_FORWARD, "up")] == {1}
+
+
+def test_the_number_of_expressions_is_bounded() -> None:
+    names = [rf"re:.*layers\.\d\.x{index}" for index in range(5000)]
+    with pytest.raises(FileProblem, match="too many module patterns"):
+        read_quantization(LLAMA_8B | {"quantization_config": {"quant_method": "fp8", "ignored_layers": names}})
+
+
 # Published figures ---------------------------------------------------------------------------------------------------
 
 
@@ -309,6 +516,15 @@ def test_kimi_k25_leaves_its_cache_alone() -> None:
     tensors = stored(config)
     assert only(tensors, "experts.up") == "int4_g32"
     assert only(tensors, "kv_a") == only(tensors, "shared.down") == only(tensors, "gate") == "bf16"
+
+
+@needs_shared
+def test_the_bytes_of_deepseek_v3_are_those_of_its_files() -> None:
+    # An independent count of the decoder's tensors, in which the score corrections of the 58 routers are float32.
+    config = published("deepseek-ai__DeepSeek-V3.json")
+    assert config is not None
+    model = from_config(config, name="t", quantization=read_quantization(config).quantization)
+    assert total_bytes(inventory(model)) == 673_150_611_808
 
 
 def test_the_official_405b_fp8_checkpoint() -> None:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from infcalc.catalog.architectures.reader import MAX_CONTEXT_TOKENS, MAX_LAYERS, MAX_VOCABULARY, shown
-from infcalc.errors import FileProblem
+from infcalc.errors import FileProblem, UnsupportedArchitecture
 from infcalc.spec.layers import (
     DenseFeedForward,
     GroupedAttention,
@@ -23,7 +23,7 @@ from infcalc.spec.model import Model, MultiTokenPrediction
 from infcalc.spec.weights import TensorRole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from infcalc.catalog.architectures.reader import Reader
     from infcalc.spec.layers import FeedForward, Mixer
@@ -65,12 +65,12 @@ _ROUTING = (
     "num_expert_group",
     "norm_topk_prob",
     "routed_scaling_factor",
-    "moe_gate_bias",
-    "moe_router_enable_expert_bias",
     "ep_size",
     "output_router_logits",
 )
-_SLIDING = {"full_attention": Reach.FULL, "sliding_attention": Reach.SLIDING, "chunked_attention": Reach.CHUNKED}
+ALL_FULL = {"full_attention": Reach.FULL}
+SLIDING = {"full_attention": Reach.FULL, "sliding_attention": Reach.SLIDING}
+CHUNKED = {"full_attention": Reach.FULL, "chunked_attention": Reach.CHUNKED}
 
 
 def num_layers(reader: Reader) -> int:
@@ -163,30 +163,46 @@ def limited(
     return replace(attention, reach=reach, window_tokens=window)
 
 
-def reaches(reader: Reader, count: int, default: Callable[[int], Reach]) -> tuple[Reach, ...]:
+def always_full(_index: int) -> Reach:
+    """Return the pattern in which every layer sees everything."""
+    return Reach.FULL
+
+
+def reaches(
+    reader: Reader,
+    count: int,
+    default: Callable[[int], Reach] = always_full,
+    *,
+    known: Mapping[str, Reach] = ALL_FULL,
+    window: int | None = None,
+) -> tuple[Reach, ...]:
     """Return each layer's reach from ``layer_types``, else from ``default(index)``.
 
+    ``known`` are the words that the architecture has layers for, ``window`` the tokens that a limited layer sees: a
+    config that states limited layers without a window is refused, unless ``use_sliding_window`` switches them off.
+
     Raises:
-        UnsupportedArchitecture: a layer type is not full, sliding or chunked attention.
+        UnsupportedArchitecture: a layer type is not ``known``, or is limited and there is no window.
 
     """
     words = reader.words("layer_types", length=count)
     if words is None:
         return tuple(default(index) for index in range(count))
     for word in words:
-        if word not in _SLIDING:
-            raise reader.unsupported("layer_types", word, tuple(_SLIDING))
-    return tuple(_SLIDING[word] for word in words)
+        if word not in known:
+            raise reader.unsupported("layer_types", word, tuple(known))
+        if known[word] is not Reach.FULL and window is None and reader.config.get("use_sliding_window") is not False:
+            raise UnsupportedArchitecture(
+                f"layer_types names {word!r}, and no window is stated",
+                place=reader.place("layer_types"),
+                hint="state sliding_window (or attention_chunk_size), or describe the model in a catalog file",
+            )
+    return tuple(known[word] for word in words)
 
 
 def every_full(period: int) -> Callable[[int], Reach]:
     """Return the pattern in which every ``period``-th layer sees everything and the others slide."""
     return lambda index: Reach.SLIDING if (index + 1) % period else Reach.FULL
-
-
-def always_full(_index: int) -> Reach:
-    """Return the pattern in which every layer sees everything."""
-    return Reach.FULL
 
 
 def dense(reader: Reader, *, gated: bool = True, bias: bool = False, default: int | None = None) -> DenseFeedForward:
@@ -214,7 +230,8 @@ def experts(
     """
     reader.accept(*_ROUTING)
     total = reader.integer(*EXPERTS)
-    active = reader.integer(*EXPERTS_PER_TOKEN)
+    # `top_k` is also a setting of generation: it counts experts only where nothing else does.
+    active = reader.integer(*EXPERTS_PER_TOKEN, *(() if reader.has(*EXPERTS_PER_TOKEN) else ("top_k",)))
     if active > total:
         raise FileProblem(
             f"{active} experts per token of only {total} experts", place=reader.place(EXPERTS_PER_TOKEN[0])

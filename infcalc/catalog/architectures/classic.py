@@ -65,12 +65,14 @@ def gpt2(reader: Reader) -> Model:
 
 def gptj(reader: Reader) -> Model:
     """GPT-J: one norm before parallel attention (no bias) and feed-forward (bias); head with bias."""
+    reader.accept("rotary")
     layer = Layer(mixer=grouped(reader), feed_forward=_wide(reader, bias=True), num_norms=1, norm_bias=True)
     return model(reader, _equal(reader, layer), final_norm_bias=True, lm_head_bias=True)
 
 
 def gpt_neox(reader: Reader) -> Model:
     """GPT-NeoX and Pythia: bias everywhere but in the head."""
+    reader.accept("use_parallel_residual")
     bias = reader.flag("attention_bias", default=True)
     attention = grouped(reader, qkv_bias=bias, output_bias=bias)
     layer = Layer(mixer=attention, feed_forward=_wide(reader, bias=True), norm_bias=True)
@@ -122,6 +124,8 @@ def mpt(reader: Reader) -> Model:
     if section.flag("qk_ln", default=False):
         raise section.unsupported("qk_ln", value=True, known=("false",))
     section.accept("attn_impl", "attn_pdrop", "attn_uses_sequence_id", "clip_qkv", "prefix_lm", "softmax_scale")
+    section.accept("rope_dail_config", "rope_hf_config", "rope_impl")
+    _check_mpt_block(reader)
     alibi = section.flag("alibi", default=False) or section.flag("rope", default=False)
     section.refuse_unread("mpt")
     layer = Layer(
@@ -137,6 +141,16 @@ def mpt(reader: Reader) -> Model:
     reader.accept("emb_pdrop", "resid_pdrop", "attn_impl", "mlp_ratio")
     extras = () if alibi else (_positions(reader, default=2048),)
     return model(reader, _equal(reader, layer), tie_default=True, final_norm_bias=bias, extras=extras)
+
+
+def _check_mpt_block(reader: Reader) -> None:
+    section = reader.section("ffn_config")
+    if section is None:
+        return
+    if section.text("ffn_type", default="mptmlp") != "mptmlp":
+        raise section.unsupported("ffn_type", section.config["ffn_type"], ("mptmlp",))
+    section.accept("fc_type")
+    section.refuse_unread("mpt")
 
 
 def falcon(reader: Reader) -> Model:

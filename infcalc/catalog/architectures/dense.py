@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.catalog.architectures.assembly import (
+    ALL_FULL,
     HEADS,
     HIDDEN,
+    SLIDING,
     alternating,
     always_full,
     context,
@@ -32,7 +34,7 @@ from infcalc.errors import FileProblem
 from infcalc.spec.layers import DenseFeedForward, GroupedAttention, Layer, QkNorm, Reach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from infcalc.spec.model import Model
 
@@ -57,6 +59,7 @@ def stack(
     *,
     sliding: int | None = None,
     pattern: Callable[[int], Reach] = always_full,
+    known: Mapping[str, Reach] = ALL_FULL,
     num_norms: int = 2,
     norm_bias: bool = False,
     tie_default: bool = False,
@@ -65,9 +68,7 @@ def stack(
     """Return a model of equal layers, but for their reach."""
     count = num_layers(reader)
     longest = context(reader)
-    found = reaches(reader, count, pattern)
-    if sliding is None and reader.has("layer_types") and set(found) != {Reach.FULL} and _may_slide(reader):
-        raise reader.unsupported("layer_types", "sliding_attention", ("full_attention",))
+    found = reaches(reader, count, pattern, known=known, window=sliding)
     mixers = [limited(attention, sliding, longest, reach=reach) for reach in found]
     return model(
         reader,
@@ -75,10 +76,6 @@ def stack(
         tie_default=tie_default,
         final_norm_bias=final_norm_bias,
     )
-
-
-def _may_slide(reader: Reader) -> bool:
-    return reader.flag("use_sliding_window", default=True)
 
 
 def _sliding(_index: int) -> Reach:
@@ -101,6 +98,7 @@ def smollm3(reader: Reader) -> Model:
         grouped(reader, qkv_bias=bias, output_bias=bias),
         dense(reader, bias=reader.flag("mlp_bias", default=False)),
         sliding=window(reader) if reader.flag("use_sliding_window", default=False) else None,
+        known=SLIDING,
         tie_default=True,
     )
 
@@ -108,12 +106,12 @@ def smollm3(reader: Reader) -> Model:
 def mistral(reader: Reader) -> Model:
     """Mistral: every layer slides unless the window is null or as long as the context."""
     sliding = window(reader, default=_HF_DEFAULT_WINDOW)
-    return stack(reader, grouped(reader), dense(reader), sliding=sliding, pattern=_sliding)
+    return stack(reader, grouped(reader), dense(reader), sliding=sliding, pattern=_sliding, known=SLIDING)
 
 
 def ministral3(reader: Reader) -> Model:
     """Ministral 3: Mistral without a window by default."""
-    return stack(reader, grouped(reader), dense(reader), sliding=window(reader), pattern=_sliding)
+    return stack(reader, grouped(reader), dense(reader), sliding=window(reader), pattern=_sliding, known=SLIDING)
 
 
 def internlm2(reader: Reader) -> Model:
@@ -144,7 +142,7 @@ def _qwen_window(reader: Reader) -> tuple[int | None, Callable[[int], Reach]]:
 def qwen2(reader: Reader) -> Model:
     """Qwen 1.5, 2 and 2.5: bias on Q, K and V always."""
     sliding, pattern = _qwen_window(reader)
-    return stack(reader, grouped(reader, qkv_bias=True), dense(reader), sliding=sliding, pattern=pattern)
+    return stack(reader, grouped(reader, qkv_bias=True), dense(reader), sliding=sliding, pattern=pattern, known=SLIDING)
 
 
 def qwen3(reader: Reader) -> Model:
@@ -152,7 +150,7 @@ def qwen3(reader: Reader) -> Model:
     sliding, pattern = _qwen_window(reader)
     bias = reader.flag("attention_bias", default=False)
     attention = grouped(reader, qkv_bias=bias, output_bias=bias, qk_norm=QkNorm.PER_HEAD, head_dim=128)
-    return stack(reader, attention, dense(reader), sliding=sliding, pattern=pattern)
+    return stack(reader, attention, dense(reader), sliding=sliding, pattern=pattern, known=SLIDING)
 
 
 def mimo(reader: Reader) -> Model:
@@ -162,17 +160,22 @@ def mimo(reader: Reader) -> Model:
     block = dense(reader)
     count = num_layers(reader)
     longest = context(reader)
-    mixers = [limited(attention, sliding, longest, reach=reach) for reach in reaches(reader, count, pattern)]
+    mixers = [
+        limited(attention, sliding, longest, reach=reach)
+        for reach in reaches(reader, count, pattern, known=SLIDING, window=sliding)
+    ]
     mtp = nextn(reader, Layer(mixer=attention, feed_forward=block), extras=next_token_extras(hidden(reader)))
     return model(reader, alternating(mixers, [block] * count), mtp=mtp)
 
 
 def phi3(reader: Reader) -> Model:
     """Phi-3 and Phi-4: fused QKV and gate-up, no bias."""
-    reader.accept("original_max_position_embeddings")
+    reader.accept("interpolate_factor")
+    if reader.integer("full_attn_mod", default=1, high=MAX_LAYERS) != 1:
+        raise reader.unsupported("full_attn_mod", reader.config["full_attn_mod"], ("1",))
     if reader.flag("attention_bias", default=False):
         raise reader.unsupported("attention_bias", value=True, known=("false",))
-    return stack(reader, grouped(reader), dense(reader), sliding=window(reader), pattern=_sliding)
+    return stack(reader, grouped(reader), dense(reader), sliding=window(reader), pattern=_sliding, known=SLIDING)
 
 
 def olmo2(reader: Reader) -> Model:
@@ -190,6 +193,7 @@ def olmo3(reader: Reader) -> Model:
         dense(reader),
         sliding=window(reader, default=_HF_DEFAULT_WINDOW),
         pattern=every_full(4),
+        known=SLIDING,
     )
 
 
@@ -214,6 +218,7 @@ def exaone4(reader: Reader) -> Model:
         dense(reader),
         sliding=window(reader),
         pattern=pattern,
+        known=SLIDING,
     )
 
 
@@ -246,13 +251,14 @@ def cohere2(reader: Reader) -> Model:
     bias = reader.flag("attention_bias", default=False)
     period = reader.integer("sliding_window_pattern", "_sliding_window_pattern", default=4, high=MAX_LAYERS)
     reader.accept("order_of_interleaved_layers", "layer_switch", "use_embedding_sharing", "use_gated_activation")
-    reader.accept("use_parallel_block", "use_parallel_embedding", "position_embedding_type", "use_qk_norm")
+    reader.accept("use_parallel_block", "use_parallel_embedding", "position_embedding_type")
     return stack(
         reader,
         grouped(reader, qkv_bias=bias, output_bias=bias),
         dense(reader),
         sliding=window(reader, default=_HF_DEFAULT_WINDOW),
         pattern=every_full(period),
+        known=SLIDING,
         num_norms=1,
         tie_default=True,
     )
@@ -261,13 +267,16 @@ def cohere2(reader: Reader) -> Model:
 def starcoder2(reader: Reader) -> Model:
     """StarCoder2: LayerNorm with bias, two-matrix feed-forward, bias everywhere by flag, every layer slides."""
     bias = reader.flag("use_bias", default=True)
-    reader.accept("norm_type", "mlp_type")
+    for key, known in (("norm_type", "layer_norm"), ("mlp_type", "default")):
+        if reader.text(key, default=known) != known:
+            raise reader.unsupported(key, reader.config[key], (known,))
     return stack(
         reader,
         grouped(reader, qkv_bias=bias, output_bias=bias),
         dense(reader, gated=False, bias=bias),
         sliding=window(reader),
         pattern=_sliding,
+        known=SLIDING,
         norm_bias=True,
         tie_default=True,
         final_norm_bias=True,
@@ -283,6 +292,7 @@ def muse_glimmer(reader: Reader) -> Model:
         dense(reader),
         sliding=window(reader),
         pattern=every_full(4),
+        known=SLIDING,
         num_norms=4,
     )
 
@@ -324,14 +334,15 @@ def _nas_attention(entry: Reader, reader: Reader, *, bias: bool) -> GroupedAtten
     _refuse_replacement(
         section, "sparsify", "num_sink_tokens", "unshifted_sink", "use_prefill_window_in_sink_attention"
     )
+    section.accept("n_heads_in_group", "window_length")
+    section.refuse_unread("nemotron-nas")
     group = section.integer("n_heads_in_group")
     count = reader.integer(*HEADS)
     if count % group:
         raise FileProblem(
             f"{group} heads in a group do not divide {count} heads", place=section.place("n_heads_in_group")
         )
-    sized = Reader({**reader.config, "num_key_value_heads": count // group}, path=reader.path)
-    _, kv, size = heads(sized)
+    _, kv, size = heads(reader.with_values({"num_key_value_heads": count // group}))
     reader.accept("head_dim", *HIDDEN)
     attention = GroupedAttention(num_heads=count, num_kv_heads=kv, head_dim=size, qkv_bias=bias, output_bias=bias)
     return limited(attention, section.optional_integer("window_length", high=MAX_CONTEXT_TOKENS), context(reader))
@@ -342,6 +353,8 @@ def _nas_feed_forward(entry: Reader, width: int, *, bias: bool) -> DenseFeedForw
     if section is None or section.flag("no_op", default=False):
         return None
     _refuse_replacement(section, "sparsify")
+    section.accept("ffn_mult")
+    section.refuse_unread("nemotron-nas")
     inner = int(2 * section.number("ffn_mult") * width / 3)
     return DenseFeedForward(width=-(-inner // 256) * 256, bias=bias)
 
@@ -349,6 +362,7 @@ def _nas_feed_forward(entry: Reader, width: int, *, bias: bool) -> DenseFeedForw
 def _refuse_replacement(section: Reader, *keys: str) -> None:
     if section.flag("replace_with_linear", default=False):
         raise section.unsupported("replace_with_linear", value=True, known=("false",))
+    section.accept(*keys)
     for key in keys:
         if section.config.get(key) not in (None, False):
             raise section.unsupported(key, section.config.get(key), ("null", "false"))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.catalog.architectures.assembly import (
+    SLIDING,
     WIDTH,
     context,
     dense,
@@ -55,6 +56,7 @@ def gemma2(reader: Reader) -> Model:
         dense(reader),
         sliding=window(reader, default=_HF_DEFAULT_WINDOW),
         pattern=every_full(2),
+        known=SLIDING,
         num_norms=4,
         tie_default=True,
     )
@@ -76,6 +78,7 @@ def gemma3(reader: Reader) -> Model:
         dense(reader),
         sliding=window(reader, default=_HF_DEFAULT_WINDOW),
         pattern=every_full(period),
+        known=SLIDING,
         num_norms=4,
         tie_default=True,
     )
@@ -103,7 +106,7 @@ def gemma4(reader: Reader) -> Model:
     reader.accept("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size")
     per_layer = reader.integer("hidden_size_per_layer_input", default=0, low=0)
     extras, norms = _layer_extras(width, per_layer), 4 + (1 if per_layer else 0) + (3 if sparse else 0)
-    found = reaches(reader, count, every_full(6))
+    found = reaches(reader, count, every_full(6), known=SLIDING, window=sliding_window)
 
     def layer(index: int) -> Layer:
         reuses = index >= count - shared

@@ -151,6 +151,7 @@ def mamba(reader: Reader) -> Model:
     reader.accept("use_associative_scan", "use_falcon_mambapy", "use_mambapy", "mixer_rms_eps", "expand")
     reader.accept("residual_in_fp32", "rescale_prenorm_residual", "time_step_scale", "time_step_init_scheme")
     reader.accept("sliding_window", "d_inner", "ssm_cfg", "state_dim")
+    reader.accept("rms_norm", "fused_add_norm", "pad_vocab_size_multiple")
     mixer = mamba1(
         width=width,
         inner=inner,
@@ -171,7 +172,7 @@ def jamba(reader: Reader) -> Model:
     period, offset = _pattern(reader, "attn_layer", 8, 4)
     sparse_period, sparse_offset = _pattern(reader, "expert_layer", 2, 1)
     attention = grouped(reader)
-    reader.accept("sliding_window", "use_mamba_kernels", "mamba_inner_layernorms")
+    reader.accept("sliding_window", "use_mamba_kernels", "mamba_inner_layernorms", "mamba_chunk_size")
     mixer = mamba1(
         width=width,
         inner=width * reader.integer("mamba_expand", default=2, high=100),
@@ -219,7 +220,13 @@ def granite_hybrid(reader: Reader) -> Model:
         bits=state_bits(reader, "mamba_ssm_cache_dtype", "mamba_ssm_dtype", default=16),
         bias=reader.flag("mamba_proj_bias", default=False),
     )
-    reader.accept("position_embedding_type", "logits_scaling", "shared_intermediate_size", "intermediate_size")
+    reader.accept(
+        "position_embedding_type",
+        "normalization_function",
+        "mamba_chunk_size",
+        "shared_intermediate_size",
+        "intermediate_size",
+    )
     words = reader.words("layer_types", length=count)
     if words is None:
         raise FileProblem("key 'layer_types' is missing", place=reader.place("layer_types"))

@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.catalog.architectures.assembly import (
+    CHUNKED,
     HEADS,
+    SLIDING,
     WIDTH,
     alternating,
     context,
@@ -90,7 +92,7 @@ def _qwen_moe(reader: Reader, attention: GroupedAttention, block: MoeFeedForward
     reader.accept("max_window_layers", "sliding_window", *WIDTH)
     if reader.flag("use_sliding_window", default=False):
         raise reader.unsupported("use_sliding_window", value=True, known=("false",))
-    reaches(reader, count, lambda _index: Reach.FULL)
+    reaches(reader, count)
     sparse = _qwen_sparse(reader, count)
     plain = None if all(sparse) else dense(reader)
     return model(reader, alternating([attention] * count, [block if on else plain for on in sparse]))
@@ -142,6 +144,9 @@ def grok(reader: Reader) -> Model:
     """Grok-1 and Grok-2: four norms per layer; Grok-2 adds a dense block beside the experts (``residual_moe``)."""
     width = reader.integer(*WIDTH)
     residual = reader.flag("residual_moe", default=False)
+    for key, off in (("sliding_window_size", -1), ("global_attn_every_n", 1)):
+        if reader.integer(key, default=off, low=-1) != off:
+            raise reader.unsupported(key, reader.config[key], (str(off),))
     block = experts(
         reader,
         width=reader.integer("moe_intermediate_size", default=width),
@@ -165,7 +170,13 @@ def llama4(reader: Reader) -> Model:
     rotary = reader.integers("no_rope_layers", high=1) or tuple(int((index + 1) % 4 != 0) for index in range(count))
     if len(rotary) != count:
         raise FileProblem(f"has {len(rotary)} entries for {count} layers", place=reader.place("no_rope_layers"))
-    found = reaches(reader, count, lambda index: Reach.CHUNKED if rotary[index] else Reach.FULL)
+    found = reaches(
+        reader,
+        count,
+        lambda index: Reach.CHUNKED if rotary[index] else Reach.FULL,
+        known=CHUNKED,
+        window=chunk,
+    )
     longest = context(reader)
     width = reader.integer(*WIDTH)
     block = experts(reader, width=width, shared_width=width)
@@ -191,7 +202,7 @@ def gpt_oss(reader: Reader) -> Model:
     block = experts(reader, width=reader.integer(*WIDTH), router_bias=True, expert_bias=True)
     sliding = window(reader, default=128)
     longest = context(reader)
-    found = reaches(reader, count, every_full(2))
+    found = reaches(reader, count, every_full(2), known=SLIDING, window=sliding)
     return model(
         reader, alternating([limited(attention, sliding, longest, reach=reach) for reach in found], [block] * count)
     )
@@ -285,10 +296,21 @@ def _block_indexer(section: Reader, width: int) -> Indexer:
 
 def hunyuan_moe(reader: Reader) -> Model:
     """Hunyuan-A13B: Q and K normed per head, shared expert, tied; per-layer lists must be uniform."""
-    reader.accept("use_mixed_mlp_moe", "moe_layer_num_skipped", "use_cla", "cla_share_factor", "group_limited_greedy")
+    reader.accept("use_mixed_mlp_moe", "cla_share_factor", "group_limited_greedy", "norm_type", "use_rotary_pos_emb")
+    reader.accept("moe_random_routing_dropped_token", "capacity_factor", "pool_type", "num_media_embeds", "class_num")
+    reader.accept("org_vocab_size", "im_end_id", "im_start_id", "im_newline_id", "mask_init_id", "text_start_id")
+    reader.accept("text_end_id", "anyres_pooling_size", "max_video_frame_num", "skip_cls_token", "attention_head_dim")
+    reader.accept("dense_list", "pad_id", "video_start_id", "video_end_id", "anyres_vit_max_image_size")
+    reader.accept("anyres_vit_two_views", "add_classification_head", "moe_drop_tokens", "position_embedding_xdrope")
+    if reader.flag("use_mla", default=False):
+        raise reader.unsupported("use_mla", value=True, known=("false",))
+    # Sizes of the latent attention that `use_mla` leaves off.
+    reader.accept("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    if reader.integer("moe_layer_num_skipped", default=0, low=0, high=MAX_LAYERS):
+        raise reader.unsupported("moe_layer_num_skipped", reader.config["moe_layer_num_skipped"], ("0",))
     if reader.flag("use_cla", default=False):
         raise reader.unsupported("use_cla", value=True, known=("false",))
-    flat = Reader({key: _uniform_value(reader, key, value) for key, value in reader.config.items()}, path=reader.path)
+    flat = reader.with_values({key: _uniform_value(reader, key, value) for key, value in reader.config.items()})
     width = flat.integer(*WIDTH)
     expert_width = flat.integer("moe_intermediate_size", default=width)
     shared = flat.integer("num_shared_expert", "num_shared_experts", default=0, low=0)
@@ -327,6 +349,7 @@ def ernie_moe(reader: Reader) -> Model:
     end = reader.integer("moe_layer_end_index", default=count - 1, low=0, high=MAX_LAYERS)
     step = reader.integer("moe_layer_interval", default=1, high=MAX_LAYERS)
     reader.accept("moe_capacity", "moe_use_aux_free", "moe_gate", "moe_norm_min", "moe_layers_type")
+    reader.accept("compression_ratio", "use_rmsnorm", "ignored_index")
     blocks = [block if start <= index <= end and (index + 1) % step == 0 else plain for index in range(count)]
     mtp = nextn(
         reader,
@@ -385,7 +408,13 @@ def step3p7(reader: Reader) -> Model:
     plain = dense(reader)
     sliding = window(reader)
     longest = context(reader)
-    found = reaches(reader, count, lambda index: Reach.SLIDING if index % 4 else Reach.FULL)
+    found = reaches(
+        reader,
+        count,
+        lambda index: Reach.SLIDING if index % 4 else Reach.FULL,
+        known=SLIDING,
+        window=sliding,
+    )
     return model(
         reader,
         alternating(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, TypeAlias
 
+from infcalc.catalog.architectures.harmless import is_harmless
 from infcalc.errors import FileProblem, UnsupportedArchitecture
 
 if TYPE_CHECKING:
@@ -18,30 +18,14 @@ MAX_VOCABULARY = 10**8
 MAX_CONTEXT_TOKENS = 10**10
 _MAX_SHOWN = 80
 
-# Names of keys that can change the shape of layers: an unread one with a value in it is refused.
-_STRUCTURAL = re.compile(
-    r"head|expert|lora|layer|attn|attention|mamba|ssm|window|index|kv|state|conv|mtp|nextn|moe|ffn|mlp|compress|topk"
-    r"|latent|sparse|intermediate|hidden_size|per_layer|block|engram|memory|sink|dense|hc_"
-)
-# Keys of that kind which change neither weights nor cache.
-_HARMLESS = re.compile(
-    r"rope|rotary|dropout|drop$|pdrop|initializer|_eps$|_epsilon$|token_ids?$|token_index$|_coef$|_loss|jitter|_std$"
-    r"|(^|_)attn_implementation|^output_|_act$|_activation$|softcap|_dtype$|^quantization|_multiplier$|temperature"
-    r"|^(add_cross_attention|cross_attention_hidden_size|pruned_heads|chunk_size_feed_forward|layerdrop|use_cache"
-    r"|apply_residual_connection_post_layernorm|query_pre_attn_scalar|attn_scale|attention_multiplier|keys_to_ignore\w*"
-    r"|norm_topk_prob|norm_head|use_flash_attn\w*|attn_impl|no_rope_layer_interval|scale_attn_\w+|reorder_and_upcast_attn"
-    r"|attention_softmax_in_fp32|scale_attention_softmax_in_fp32|reset_attention_mask|gradient_checkpointing\w*"
-    r"|num_logits_to_keep|sparsity_config|mamba_chunk_size|use_mamba_kernels|mamba_hidden_act|mlp_hidden_act"
-    r"|use_unpadded_lm_head|head_dtype|for_llm_compressor|mlp_speculator|attention_window_pattern_origin"
-    r"|tie_encoder_decoder|is_encoder_decoder|is_decoder|remove_invalid_values|return_dict\w*|mm_\w+|vision_\w+|audio_\w+"
-    r"|index_share_for_mtp_iteration|moe_router_\w+|router_\w+|hidden_size_per_layer_input_note|seq_aux|aux_\w+)$"
-)
+_MAX_LISTED = 30
 
 
 class Reader:
     """Typed access to one JSON object, remembering which keys were read.
 
-    Every value is checked: booleans are not numbers, numbers are whole and within bounds, lists hold what is asked for.
+    A key that is neither read nor harmless (:mod:`infcalc.catalog.architectures.harmless`) is refused in the end. Every
+    value is checked: booleans are not numbers, numbers are whole and within bounds, lists hold what is asked for.
     """
 
     def __init__(self, config: Mapping[str, Value], *, path: str = "", parent: Reader | None = None) -> None:
@@ -49,6 +33,12 @@ class Reader:
         self.path = path
         self.parent = parent
         self._read: set[str] = set()
+
+    def with_values(self, values: Mapping[str, Value]) -> Reader:
+        """Return a reader of the same object with some ``values`` replaced; what either reads counts for both."""
+        other = Reader({**self.config, **values}, path=self.path, parent=self.parent)
+        other._read = self._read
+        return other
 
     def place(self, key: str) -> str:
         """Return the place of ``key`` for an error: ``config.json text_config.hidden_size``."""
@@ -205,7 +195,7 @@ class Reader:
         return Reader(value, path=f"{self.path}{key}.", parent=self)
 
     def refuse_unread(self, model_type: str) -> None:
-        """Refuse keys that shape layers and that nobody has read.
+        """Refuse keys that nobody has read and that are not known to be harmless.
 
         Raises:
             UnsupportedArchitecture: there are such keys; the message lists them.
@@ -214,21 +204,26 @@ class Reader:
         unread = self.unread()
         if unread:
             raise UnsupportedArchitecture(
-                f"model_type {model_type!r} with keys that are not understood: {', '.join(unread)}",
+                f"model_type {model_type!r} with keys that are not understood: {listed(unread)}",
                 place=f"config.json {self.path.rstrip('.')}".rstrip(),
                 hint="they can change the layers, so no figure would be right; describe the model in a catalog file",
             )
 
     def unread(self) -> list[str]:
-        """Return the keys that may shape layers, hold a value, and were not read."""
+        """Return the keys that hold a value, were not read, and are not known to leave weights and cache alone."""
         return [
             key
             for key, value in self.config.items()
             if key not in self._read
             and value not in (None, False, 0, "", [], {})
-            and _STRUCTURAL.search(key)
-            and not _HARMLESS.search(key)
+            and not is_harmless(key)
+            and not self._switched_off(key)
         ]
+
+    def _switched_off(self, key: str) -> bool:
+        """Return whether ``key`` describes a window that no layer has."""
+        switch = self.config.get("use_sliding_window")
+        return (key == "sliding_window" and switch is False) or (key == "max_window_layers" and not switch)
 
     def unsupported(self, key: str, value: Value, known: Sequence[str] = ()) -> UnsupportedArchitecture:
         """Return the error that ``key`` has a value no adapter understands."""
@@ -248,6 +243,13 @@ class Reader:
     def _check_length(self, key: str, found: tuple[Value, ...], length: int | None) -> None:
         if length is not None and len(found) != length:
             raise FileProblem(f"has {len(found)} entries for {length} layers", place=self.place(key))
+
+
+def listed(keys: Sequence[str]) -> str:
+    """Return ``keys`` as an error message may list them, however long or many they are."""
+    names = [key if len(key) <= _MAX_SHOWN else f"{key[:_MAX_SHOWN]}..." for key in keys[:_MAX_LISTED]]
+    rest = len(keys) - len(names)
+    return ", ".join(names) + (f" and {rest} more" if rest else "")
 
 
 def shown(value: Value) -> str:
