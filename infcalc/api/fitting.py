@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve
 from infcalc.api.sizing import budget_note, check_contexts, context_warnings, deployment_budgets, room_warnings
+from infcalc.engines.verdicts import Status, Verdict, cache_kind, kv_verdict, weights_verdict
 from infcalc.frozen import frozen
 from infcalc.memory.budget import Budget, room
 from infcalc.memory.kv import kv_components, sequence_bytes, slope_bytes_per_token
@@ -15,6 +17,7 @@ from infcalc.spec.kv import KV_FORMATS, KvFormat
 from infcalc.units import KIB
 
 if TYPE_CHECKING:
+    from infcalc.api.users import Load, Service, Traffic
     from infcalc.spec.model import Model
 
 DEFAULT_CONTEXT = 4 * KIB
@@ -46,6 +49,22 @@ class ConcurrencyRow:
     gain_over_fp16: float
     gain_over_fp16_nominal: float
     note: str
+    supported: bool | None
+    """Whether the engine can store this precision on this GPU; None where that is not on record."""
+    verdict_status: str
+    verdict: str
+    verdict_source: str
+    mean_live_tokens: float | None = None
+    """From here on only with the lengths of requests (:class:`infcalc.api.users.Service`)."""
+    p95_live_tokens: float | None = None
+    requests: int | None = None
+    requests_low: int | None = None
+    requests_high: int | None = None
+    requests_p95: int | None = None
+    service_time_s: float | None = None
+    users: int | None = None
+    users_low: int | None = None
+    users_high: int | None = None
 
 
 @frozen
@@ -64,22 +83,32 @@ class ConcurrencyResult:
     missing_bytes: int
     max_num_seqs: int
     """The engine's own cap on running sequences: a limit of its own, never folded into ``sequences``."""
+    weights_supported: bool | None
+    weights_verdict: str
+    weights_verdict_source: str
     rows: tuple[ConcurrencyRow, ...]
 
 
 def concurrency(
-    ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool = False
+    ask: Ask | None = None,
+    *,
+    contexts: tuple[int, ...] = (),
+    requests: Load | None = None,
+    explain: bool = False,
 ) -> Answer[ConcurrencyResult]:
     """Return how many sequences fit at FP16, FP8 and INT4 (or the asked precisions), with all that was counted.
 
-    Exit code 3 when in some asked row not even one sequence fits.
+    With the lengths of ``requests`` also how many of those run at once, and how many users that serves. Exit code 3
+    when in some asked row not even one sequence fits.
 
     Raises:
         InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve`.
 
     """
     ask = ask or Ask()
-    contexts = check_contexts(contexts) or (DEFAULT_CONTEXT,)
+    traffic = _traffic(requests)
+    length, length_origin = (DEFAULT_CONTEXT, "default") if traffic is None else _whole_length(traffic)
+    contexts = check_contexts(contexts) or (length,)
     results: list[ConcurrencyResult] = []
     notes: list[str] = []
     talk: list[str] = []
@@ -93,10 +122,12 @@ def concurrency(
             form, origin, said = kv_format(deployment, word)
             formats.append(form)
             talk += said
-        result = _result(deployment, stages, tuple(formats), contexts)
+        result = _result(deployment, stages, tuple(formats), contexts, traffic)
         results.append(result)
         pairs.append((deployment, result))
         notes += [*deployment.assumptions, budget_note(deployment, stages), _cap_note(deployment, result)]
+        notes += _verdict_notes(result)
+        talk += _refusals(deployment, result) if ask.kv_dtypes else ()
         talk += [*deployment.warnings, *context_warnings(deployment, contexts), *room_warnings(deployment, stages)]
         inputs = inputs or (
             *deployment.inputs,
@@ -105,13 +136,23 @@ def concurrency(
                 value=tuple(form.name for form in formats),
                 origin=origin if ask.kv_dtypes else "default",
             ),
-            Input(name="contexts", value=contexts, origin="given" if contexts != (DEFAULT_CONTEXT,) else "default"),
+            Input(name="contexts", value=contexts, origin="given" if contexts != (length,) else length_origin),
         )
+        if traffic is not None:
+            from infcalc.api.users import service_notes, service_warnings, traffic_inputs  # noqa: PLC0415 - with lengths
+
+            notes += service_notes(deployment, traffic)
+            talk += service_warnings(deployment, traffic)
+            inputs = (*inputs, *traffic_inputs(traffic)) if len(results) == 1 else inputs
     explanations: tuple[Explanation, ...] = ()
     if explain:
         from infcalc.api.explaining import explain_concurrency  # noqa: PLC0415 - only when asked
 
         explanations = tuple(text for deployment, result in pairs for text in explain_concurrency(deployment, result))
+        if traffic is not None:
+            from infcalc.api.users import explain_service  # noqa: PLC0415 - with lengths
+
+            explanations += tuple(text for _, result in pairs for text in explain_service(result, traffic))
     empty = any(row.sequences == 0 for result in results for row in result.rows)
     return Answer(
         command="concurrency",
@@ -124,8 +165,46 @@ def concurrency(
     )
 
 
+def _traffic(requests: Load | None) -> Traffic | None:
+    if requests is None:
+        return None
+    from infcalc.api.users import read_load  # noqa: PLC0415 - only with lengths
+
+    return read_load(requests)
+
+
+def _whole_length(traffic: Traffic) -> tuple[int, str]:
+    return max(1, round(traffic.mean_total_tokens)), "mean prompt and answer"
+
+
+def _verdict_notes(result: ConcurrencyResult) -> list[str]:
+    """Return what the engine makes of each precision that is not plain 16 bit."""
+    found = [
+        f"KV in {row.kv_dtype}: {row.verdict_status.replace('_', ' ')}, {_cited(row.verdict, row.verdict_source)}"
+        for row in result.rows
+        if row.verdict_status != Status.SUPPORTED or row.gain_over_fp16_nominal != 1
+    ]
+    if result.weights_supported is not True or not result.weights.endswith(("16", "32")):
+        found.append(f"weights in {result.weights}: {_cited(result.weights_verdict, result.weights_verdict_source)}")
+    return found
+
+
+def _refusals(deployment: Deployment, result: ConcurrencyResult) -> list[str]:
+    """Return a warning for each asked KV precision that the engine cannot store on this GPU."""
+    server = f"{deployment.rules.engine} {deployment.rules.version}"
+    return [
+        f"{server} has no KV cache in {row.kv_dtype} on {result.gpu}: {row.verdict}"
+        for row in result.rows
+        if row.supported is False
+    ]
+
+
+def _cited(text: str, source: str) -> str:
+    return f"{text} ({source})" if source else text
+
+
 def _cap_note(deployment: Deployment, result: ConcurrencyResult) -> str:
-    over = [row for row in result.rows if row.sequences > deployment.max_num_seqs]
+    over = [row for row in result.rows if max(row.sequences, row.requests or 0) > deployment.max_num_seqs]
     text = (
         f"{deployment.rules.engine} runs at most {deployment.max_num_seqs} sequences at once (max_num_seqs), "
         "a cap apart from memory"
@@ -134,8 +213,17 @@ def _cap_note(deployment: Deployment, result: ConcurrencyResult) -> str:
 
 
 def _result(
-    deployment: Deployment, stages: tuple[Budget, ...], formats: tuple[KvFormat, ...], contexts: tuple[int, ...]
+    deployment: Deployment,
+    stages: tuple[Budget, ...],
+    formats: tuple[KvFormat, ...],
+    contexts: tuple[int, ...],
+    traffic: Traffic | None,
 ) -> ConcurrencyResult:
+    engine, version, gpu = deployment.rules.engine, deployment.rules.version, deployment.gpu
+    kind = cache_kind(deployment.model)
+    weights = weights_verdict(engine, version, gpu, deployment.weights)
+    verdicts = {form.name: kv_verdict(engine, version, gpu, form.name, cache=kind) for form in formats}
+    served = {form.name: _service(deployment, stages, form, traffic) for form in formats}
     tightest = min(stages, key=lambda stage: stage.kv_pool_bytes)
     return ConcurrencyResult(
         model=deployment.model.name,
@@ -149,11 +237,44 @@ def _result(
         cuda_graph_bytes=tightest.cuda_graph_bytes,
         missing_bytes=max(stage.missing_bytes for stage in stages),
         max_num_seqs=deployment.max_num_seqs,
-        rows=tuple(_row(deployment, stages, form, context) for context in contexts for form in formats),
+        weights_supported=weights.supported,
+        weights_verdict=weights.text,
+        weights_verdict_source=weights.source,
+        rows=tuple(
+            _row(deployment, stages, form, context, verdict=verdicts[form.name], served=served[form.name])
+            for context in contexts
+            for form in formats
+        ),
     )
 
 
-def _row(deployment: Deployment, stages: tuple[Budget, ...], form: KvFormat, context: int) -> ConcurrencyRow:
+def _service(
+    deployment: Deployment, stages: tuple[Budget, ...], form: KvFormat, traffic: Traffic | None
+) -> Service | None:
+    if traffic is None:
+        return None
+    from infcalc.api.users import Pool, service  # noqa: PLC0415 - only with lengths
+
+    pools = [
+        Pool(
+            value_bytes=stage.kv_pool_bytes,
+            low_bytes=stage.kv_pool_low_bytes,
+            high_bytes=stage.kv_pool_high_bytes,
+        )
+        for stage in stages
+    ]
+    return service(deployment, form, pools, traffic)
+
+
+def _row(
+    deployment: Deployment,
+    stages: tuple[Budget, ...],
+    form: KvFormat,
+    context: int,
+    *,
+    verdict: Verdict,
+    served: Service | None,
+) -> ConcurrencyRow:
     fits = room(
         deployment.model,
         form,
@@ -163,7 +284,7 @@ def _row(deployment: Deployment, stages: tuple[Budget, ...], form: KvFormat, con
         block_tokens=deployment.block_tokens,
     )
     budget = stages[fits.stage]
-    return ConcurrencyRow(
+    row = ConcurrencyRow(
         kv_dtype=form.name,
         context_tokens=context,
         kv_bytes_per_token=slope_bytes_per_token(kv_components(deployment.model, form)),
@@ -178,6 +299,25 @@ def _row(deployment: Deployment, stages: tuple[Budget, ...], form: KvFormat, con
         gain_over_fp16=_gain(deployment.model, form, context),
         gain_over_fp16_nominal=_SIXTEEN_BITS / form.element_bits,
         note=form.note,
+        supported=verdict.supported,
+        verdict_status=verdict.status.value,
+        verdict=verdict.text,
+        verdict_source=verdict.source,
+    )
+    if served is None:
+        return row
+    return replace(
+        row,
+        mean_live_tokens=served.mean_live_tokens,
+        p95_live_tokens=served.p95_live_tokens,
+        requests=served.requests,
+        requests_low=served.requests_low,
+        requests_high=served.requests_high,
+        requests_p95=served.requests_p95,
+        service_time_s=served.service_time_s,
+        users=served.users,
+        users_low=served.users_low,
+        users_high=served.users_high,
     )
 
 

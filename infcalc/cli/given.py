@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from infcalc.api.deployment import Ask
 from infcalc.errors import UsageError
-from infcalc.units import parse_tokens
+from infcalc.units import parse_quantity, parse_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from infcalc.api.users import Load
     from infcalc.cli.options import Option
 
 
@@ -66,6 +67,40 @@ def ask_from(options: Mapping[str, Any]) -> Ask:
 def contexts_from(options: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the asked context lengths in tokens; empty where none was given."""
     return tuple(tokens(text, "--context") for text in split(options.get("context"), commas=True))
+
+
+def load_from(options: Mapping[str, Any]) -> Load | None:
+    """Return what the load options say; None where none was given.
+
+    Raises:
+        UsageError: a time that is none.
+
+    """
+    if not any(options.get(name) for name in ("input_tokens", "output_tokens", "think_time", "service_time")):
+        return None
+    from infcalc.api.users import Load  # noqa: PLC0415 - only with lengths
+
+    return Load(
+        input_tokens=options.get("input_tokens"),
+        output_tokens=options.get("output_tokens"),
+        think_time_s=seconds(options.get("think_time"), "--think-time"),
+        service_time_s=seconds(options.get("service_time"), "--service-time"),
+    )
+
+
+def seconds(text: str | None, place: str) -> float | None:
+    """Return a duration in seconds; a bare number is seconds.
+
+    Raises:
+        UsageError: not a duration.
+
+    """
+    if text is None:
+        return None
+    try:
+        return float(parse_quantity(text if not text.strip()[-1:].isdigit() else f"{text} s", "seconds"))
+    except ValueError as wrong:
+        raise UsageError(str(wrong), place=place, hint="write 30, 30s or 500ms") from None
 
 
 def tokens(text: str, place: str) -> int:

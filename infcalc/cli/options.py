@@ -99,6 +99,41 @@ CONTEXT = (
     ),
 )
 
+LOAD = (
+    Option(
+        name="input_tokens",
+        flags=("--input-tokens",),
+        kind=_Text,
+        default=None,
+        help="Prompt length: a number, or lognormal:mean=500,cv=1.2, p50=200,p90=900, uniform:min=,max=, exponential:.",
+        group="Load",
+    ),
+    Option(
+        name="output_tokens",
+        flags=("--output-tokens",),
+        kind=_Text,
+        default=None,
+        help="Answer length, written the same way.",
+        group="Load",
+    ),
+    Option(
+        name="think_time",
+        flags=("--think-time",),
+        kind=_Text,
+        default=None,
+        help="Pause of a user between an answer and the next request: 30s, 500ms. [0]",
+        group="Load",
+    ),
+    Option(
+        name="service_time",
+        flags=("--service-time",),
+        kind=_Text,
+        default=None,
+        help="From request to the end of its answer: 12s. [the ideal roofline's floor]",
+        group="Load",
+    ),
+)
+
 BATCHES = (
     Option(
         name="batch",

@@ -71,6 +71,9 @@ BARE = {
     ),
     **dict.fromkeys(words("total active active_without_embedding embedding lm_head"), "counts of parameters"),
     **dict.fromkeys(words("batch max_batch breakeven_batch max_num_seqs"), "a count of sequences, the field's word"),
+    **dict.fromkeys(
+        words("requests requests_low requests_high requests_p95 users users_low users_high"), "a count of what it names"
+    ),
     **dict.fromkeys(words("tp pp dp ep dcp max_domain"), "a count of GPUs, the field's word"),
     **dict.fromkeys(
         words(
@@ -92,6 +95,8 @@ BARE = {
         "a probability, the field's word",
     ),
     "kv_bytes_per_token_bf16": "bytes per token, and at which precision",
+    **dict.fromkeys(words("since until"), "versions"),
+    "log_deviation": "of a logarithm, which has no unit",
     "block_size": "tokens, by the name of the flag",
     "max_model_len": "tokens, by the name of the flag",
 }
