@@ -14,6 +14,7 @@ from infcalc.spec.explain import Input
 from infcalc.spec.kv import KV_ALIASES, KV_FORMATS, KvFormat
 from infcalc.spec.layers import GroupedAttention
 from infcalc.spec.parallelism import Parallelism
+from infcalc.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,7 @@ _GIVEN = "given"
 _WHOLE_FORMATS = frozenset({"bf16", "fp16", "fp32"})
 _MAX_COUNT = 1_000_000
 MAX_TOKENS = 2**40
+_MAX_OFFLOAD_BYTES = 1_000_000 * GIB
 
 
 @frozen
@@ -61,6 +63,10 @@ class Ask:
     max_num_batched_tokens: int | None = None
     block_size: int | None = None
     enforce_eager: bool = False
+    cpu_offload_bytes: int = 0
+    """Weights of each GPU that stay in host memory."""
+    kv_offload_bytes: int = 0
+    """Host memory for KV, of all GPUs of the replica together."""
     catalogs: tuple[str, ...] = ()
 
 
@@ -79,6 +85,8 @@ class Deployment:
     max_num_seqs: int
     max_num_batched_tokens: int
     block_tokens: int
+    cpu_offload_bytes: int = 0
+    kv_offload_bytes: int = 0
     inputs: tuple[Input, ...]
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -164,6 +172,9 @@ def _check_numbers(ask: Ask) -> None:
         limit = MAX_TOKENS if option == "--max-model-len" else _MAX_COUNT
         if value is not None and not 1 <= value <= limit:
             raise UsageError(f"{value} is out of range", place=option, hint=f"a whole number from 1 to {limit:,}")
+    for option, num_bytes in (("--cpu-offload-gb", ask.cpu_offload_bytes), ("--kv-offload-gib", ask.kv_offload_bytes)):
+        if not 0 <= num_bytes <= _MAX_OFFLOAD_BYTES:
+            raise UsageError(f"{num_bytes} bytes is out of range", place=option, hint="GiB, from 0 to 1,000,000")
     fraction = ask.memory_fraction
     if fraction is not None and not 0 < fraction <= 1:
         raise UsageError(f"{fraction} is out of range", place="--memory-fraction", hint="above 0 and at most 1")
@@ -228,12 +239,19 @@ def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> 
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=batched,
         block_tokens=ask.block_size or rules.block_tokens,
-        inputs=inputs,
+        cpu_offload_bytes=ask.cpu_offload_bytes,
+        kv_offload_bytes=ask.kv_offload_bytes,
+        inputs=(*inputs, *_offload_inputs(ask)),
         assumptions=distinct(notes),
         warnings=distinct(talk),
         model_origins=model_entry.origins,
         gpu_origins=gpu_entry.origins,
     )
+
+
+def _offload_inputs(ask: Ask) -> tuple[Input, ...]:
+    asked = (("cpu_offload_bytes", ask.cpu_offload_bytes), ("kv_offload_bytes", ask.kv_offload_bytes))
+    return tuple(Input(name=name, value=num_bytes, origin=_GIVEN) for name, num_bytes in asked if num_bytes)
 
 
 def _parallelism(ask: Ask, model: Model, notes: list[str]) -> tuple[Parallelism, str]:

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from infcalc.api.deployment import Ask
 from infcalc.errors import UsageError
-from infcalc.units import parse_quantity, parse_tokens
+from infcalc.units import GIB, parse_quantity, parse_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from infcalc.api.users import Load
     from infcalc.cli.options import Option
+
+
+_MAX_GIB = 1_000_000
 
 
 def refuse_empty(table: Sequence[Option], options: Mapping[str, Any]) -> None:
@@ -60,8 +63,18 @@ def ask_from(options: Mapping[str, Any]) -> Ask:
         max_num_batched_tokens=options.get("max_num_batched_tokens"),
         block_size=options.get("block_size"),
         enforce_eager=options.get("enforce_eager", False),
+        cpu_offload_bytes=_gib(options.get("cpu_offload_gb"), "--cpu-offload-gb"),
+        kv_offload_bytes=_gib(options.get("kv_offload_gib"), "--kv-offload-gib"),
         catalogs=split(options.get("catalog")),
     )
+
+
+def _gib(value: float | None, place: str) -> int:
+    if value is None:
+        return 0
+    if not 0 <= value <= _MAX_GIB:
+        raise UsageError(f"{value:g} GiB is out of range", place=place, hint=f"GiB, from 0 to {_MAX_GIB:,}")
+    return round(value * GIB)
 
 
 def contexts_from(options: Mapping[str, Any]) -> tuple[int, ...]:

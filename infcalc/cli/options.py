@@ -78,6 +78,15 @@ DEPLOYMENT = (
         "max_num_batched_tokens", "--max-num-batched-tokens", kind=_Whole, text="Tokens per step. [the engine's]"
     ),
     _deployment("block_size", "--block-size", kind=_Whole, text="Tokens per KV block. [the engine's]"),
+    _deployment(
+        "cpu_offload_gb",
+        "--cpu-offload-gb",
+        kind=_Real,
+        text="GiB of each GPU's weights that stay in host memory. [0]",
+    ),
+    _deployment(
+        "kv_offload_gib", "--kv-offload-gib", kind=_Real, text="GiB of host memory for KV, of all GPUs together. [0]"
+    ),
     Option(
         name="enforce_eager",
         flags=("--enforce-eager",),
