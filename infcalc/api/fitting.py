@@ -14,7 +14,7 @@ from infcalc.memory.budget import Budget, room
 from infcalc.memory.kv import kv_components, sequence_bytes, slope_bytes_per_token
 from infcalc.spec.explain import Explanation, Input
 from infcalc.spec.kv import KV_FORMATS, KvFormat
-from infcalc.units import KIB
+from infcalc.units import KIB, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from infcalc.api.users import Load, Service, Traffic
@@ -54,6 +54,8 @@ class ConcurrencyRow:
     verdict_status: str
     verdict: str
     verdict_source: str
+    kv_host_tokens: int = 0
+    """Tokens of requests that are not running, kept in host memory (``--kv-offload-gib``)."""
     mean_live_tokens: float | None = None
     """From here on only with the lengths of requests (:class:`infcalc.api.users.Service`)."""
     p95_live_tokens: float | None = None
@@ -127,6 +129,7 @@ def concurrency(
         pairs.append((deployment, result))
         notes += [*deployment.assumptions, budget_note(deployment, stages), _cap_note(deployment, result)]
         notes += _verdict_notes(result)
+        notes += _offload_notes(deployment, result)
         talk += _refusals(deployment, result) if ask.kv_dtypes else ()
         talk += [*deployment.warnings, *context_warnings(deployment, contexts), *room_warnings(deployment, stages)]
         inputs = inputs or (
@@ -186,6 +189,32 @@ def _verdict_notes(result: ConcurrencyResult) -> list[str]:
     ]
     if result.weights_supported is not True or not result.weights.endswith(("16", "32")):
         found.append(f"weights in {result.weights}: {_cited(result.weights_verdict, result.weights_verdict_source)}")
+    return found
+
+
+def _offload_notes(deployment: Deployment, result: ConcurrencyResult) -> list[str]:
+    """Return what lies in host memory, and what that costs."""
+    found = []
+    if deployment.kv_offload_bytes:
+        row = result.rows[0]
+        found.append(
+            f"{format_bytes(deployment.kv_offload_bytes)} of host memory keep {row.kv_host_tokens:,} tokens in "
+            f"{row.kv_dtype} of requests that are not running (beside {row.tokens:,} on the GPUs); they add no running "
+            "request, and come back by copy instead of computation"
+        )
+    if deployment.cpu_offload_bytes:
+        from infcalc.memory.offload import link_time_s, offloaded_weights  # noqa: PLC0415 - only with an offload
+
+        moved = offloaded_weights(
+            deployment.model,
+            deployment.parallelism,
+            deployment.quantization,
+            allowance_bytes=deployment.cpu_offload_bytes,
+        )
+        most = max(stage.moved_bytes for stage in moved)
+        link = deployment.gpu.pcie_bytes_per_s
+        over = "" if link is None else f": each step lasts at least {format_seconds(link_time_s(most, link))} over PCIe"
+        found.append(f"{format_bytes(most)} of each GPU's weights are read from host memory in every step{over}")
     return found
 
 
@@ -266,6 +295,20 @@ def _service(
     return service(deployment, form, pools, traffic)
 
 
+def _host_tokens(deployment: Deployment, form: KvFormat) -> int:
+    if not deployment.kv_offload_bytes:
+        return 0
+    from infcalc.memory.offload import host_tokens  # noqa: PLC0415 - only with a host tier
+
+    parallelism = deployment.parallelism
+    slope = sum(
+        slope_bytes_per_token(kv_components(deployment.model, form, parallelism=parallelism, stage=stage))
+        for stage in range(parallelism.pp)
+    )
+    # A rank stores what it caches: its share of the heads, or a copy of them. Under DCP it is every dcp-th token.
+    return host_tokens(deployment.kv_offload_bytes, bytes_per_token=slope * parallelism.tp / parallelism.dcp)
+
+
 def _row(
     deployment: Deployment,
     stages: tuple[Budget, ...],
@@ -303,6 +346,7 @@ def _row(
         verdict_status=verdict.status.value,
         verdict=verdict.text,
         verdict_source=verdict.source,
+        kv_host_tokens=_host_tokens(deployment, form),
     )
     if served is None:
         return row
