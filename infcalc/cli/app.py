@@ -44,6 +44,7 @@ COMMANDS = (
         question="Does speculative decoding pay, and with how many draft tokens?",
         module="infcalc.cli.speculate",
     ),
+    Command(name="compare", question="Does it agree with the start-up log of my engine?", module="infcalc.cli.compare"),
     Command(
         name="models", question="Which models does it know? (list, show NAME, add PATH)", module="infcalc.cli.models"
     ),

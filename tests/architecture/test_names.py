@@ -97,6 +97,11 @@ BARE = {
     "kv_bytes_per_token_bf16": "bytes per token, and at which precision",
     **dict.fromkeys(words("since until"), "versions"),
     "log_deviation": "of a logarithm, which has no unit",
+    **dict.fromkeys(
+        words("value low high half_step measured predicted predicted_low predicted_high effect per_byte"),
+        "in the unit of the quantity beside it",
+    ),
+    **dict.fromkeys(words("line number starts"), "a position in a file, or a count of what it names"),
     "block_size": "tokens, by the name of the flag",
     "max_model_len": "tokens, by the name of the flag",
 }
