@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from infcalc.api.fitting import concurrency
     from infcalc.api.listing import gpus, models, show
     from infcalc.api.sizing import kv
+    from infcalc.api.users import Load
     from infcalc.errors import InfcalcError
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Ask",
     "DraftAsk",
     "InfcalcError",
+    "Load",
     "concurrency",
     "gpus",
     "kv",
@@ -36,6 +38,7 @@ _HOMES = {
     "Ask": "infcalc.api.deployment",
     "DraftAsk": "infcalc.api.drafting",
     "InfcalcError": "infcalc.errors",
+    "Load": "infcalc.api.users",
     "concurrency": "infcalc.api.fitting",
     "gpus": "infcalc.api.listing",
     "kv": "infcalc.api.sizing",
