@@ -7,6 +7,7 @@ import re
 _OPEN, _CLOSE = "([{", ")]}"
 _KEY = re.compile(r"""^\s*['"]?([A-Za-z_][\w-]*)['"]?\s*[=:]\s*(.*?)\s*$""", re.DOTALL)
 _FLAG = re.compile(r"(?<!\S)--?([A-Za-z][\w-]*)(?:[= ]+(?!-[-A-Za-z])('[^']*'|\"[^\"]*\"|\S+))?")
+_SPACED = re.compile(r"(?<![\w.'\"])([A-Za-z_]\w{0,60})=('[^']{0,400}'|[^\s,'(){}\[\]]{1,400})")
 _MAX_PAIRS = 5_000
 
 
@@ -23,6 +24,18 @@ def pairs(text: str) -> dict[str, str]:
         match = _KEY.match(item)
         if match is not None and len(found) < _MAX_PAIRS:
             found.setdefault(match[1], bare(match[2]))
+    return found
+
+
+def spaced(text: str) -> dict[str, str]:
+    """Return ``key=value`` pairs that stand between blanks or commas, whatever else is in the line.
+
+    >>> spaced("model='a/b' tokenizer=None tensor_parallel_size=2 config=C(x=1)")
+    {'model': 'a/b', 'tokenizer': 'None', 'tensor_parallel_size': '2', 'x': '1'}
+    """
+    found: dict[str, str] = {}
+    for match in _SPACED.finditer(text):
+        found.setdefault(match[1], bare(match[2]))
     return found
 
 

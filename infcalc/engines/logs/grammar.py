@@ -48,6 +48,8 @@ class ArgumentList:
 
     clue: str
     command_line: bool = False
+    spaced: bool = False
+    """``key=value`` pairs between blanks, anywhere in the line."""
     sure: bool = True
     """The engine's own resolved values win over what was asked of it."""
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MAX_LINE_CHARACTERS = 100_000
 """A line with all arguments of an engine has some ten thousand."""
-_COLOUR = re.compile(r"(?:\x1b|\^\[|#033|\\x1b|\\033|\\u001b|\N{SYMBOL FOR ESCAPE})?\[[0-9;]{0,20}m")
+_COLOUR = re.compile(r"(?:\x1b|\^\[|#033|\\x1b|\\033|\\u001b|\N{SYMBOL FOR ESCAPE})\[[0-9;]{0,20}m|\[[0-9;]{1,20}m")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[A-Za-z]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)?)")
 _MESSAGE_KEYS = ("message", "msg", "log", "text", "line", "MESSAGE", "Message", "textPayload", "body", "event")
 _NESTED_KEYS = ("jsonPayload", "fields", "record", "data", "attributes")

@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from infcalc.engines.logs.arguments import flags, pairs
+from infcalc.engines.logs.arguments import flags, pairs, spaced
 from infcalc.engines.logs.grammar import ArgumentList, Grammar, Keep, Shape
 from infcalc.engines.logs.lines import Line, lines_of
 from infcalc.engines.logs.llamacpp import GRAMMAR as LLAMA_CPP
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 GRAMMARS = (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP)
 _QUANTITIES = {quantity.value: quantity for quantity in Quantity}
 _TEXT_SETTINGS = frozenset({"version", "runner", "model", "served_name", "kv_dtype"})
-_TRUTHS = frozenset({"graphs_uncharged"})
+_TRUTHS = frozenset({"graphs_uncharged", "runner_v2"})
 _RANKS = frozenset({"device"})
 _MAX_FIGURE = 1e18
 _MAX_SETTING_TEXT = 500
@@ -224,6 +224,8 @@ def _take_arguments(grammar: Grammar, listing: ArgumentList, line: Line, start: 
         if first and not first.startswith("-"):
             # The model stands where a command takes its argument.
             found.setdefault("model", first.strip("'\""))
+    elif listing.spaced:
+        found = spaced(line.text)
     else:
         found = pairs(rest if listing.clue.endswith(("(", "{", ": ")) else rest.partition("(")[2])
     target = start.sure if listing.sure else start.asked

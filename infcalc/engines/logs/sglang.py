@@ -78,6 +78,8 @@ GRAMMAR = Grammar(
         "max_total_tokens": "kv_cache_tokens_set",
         "cpu_offload_gb": "cpu_offload",
         "enable_lora": "lora",
+        "max_lora_rank": "max_lora_rank",
+        "max_loras_per_batch": "max_loras",
     },
     keep=dict.fromkeys(_FIRST, Keep.FIRST) | {Quantity.GRAPHS: Keep.SUM},
     looked_for=(

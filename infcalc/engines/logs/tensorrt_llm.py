@@ -44,7 +44,8 @@ GRAMMAR = Grammar(
         ),
     ),
     arguments=(
-        ArgumentList(clue="LLM Args:", sure=False),
+        # The arguments follow on a line of their own.
+        ArgumentList(clue="tensor_parallel_size=", spaced=True, sure=False),
         ArgumentList(clue="TensorRT-LLM engine args: {", sure=False),
         ArgumentList(clue="trtllm-serve ", command_line=True, sure=False),
         ArgumentList(clue="trtllm-bench ", command_line=True, sure=False),

@@ -10,6 +10,8 @@ GRAMMAR = Grammar(
     starts=("vLLM API server version", "LLM engine (v"),
     shapes=(
         shape("LLM engine (v", r"Initializing an? (?:(?P<runner>V[01]) )?LLM engine \(v(?P<version>[\w.+-]{1,60})\)"),
+        # The second model runner lives in a file of that name; so did that of V0, which says V0.
+        shape("[model_runner.py:", r"(?P<runner_v2>\[model_runner\.py:)[0-9]{1,6}\] (?:Model loading|Graph capturing)"),
         shape("API server version", r"vLLM API server version:? v?(?P<version>[\w.+-]{1,60})"),
         shape("odel loading took", r"[Mm]odel loading took <weights_bytes> (?:GiB|GB)"),
         shape("odel weights took", r"Loading model weights took <weights_bytes> (?:GiB|GB)"),
@@ -136,6 +138,8 @@ GRAMMAR = Grammar(
         "num_gpu_blocks_override": "kv_blocks_set",
         "cpu_offload_gb": "cpu_offload",
         "enable_lora": "lora",
+        "max_lora_rank": "max_lora_rank",
+        "max_loras": "max_loras",
     },
     keep={
         # A draft model prints its own, smaller, line.

@@ -86,8 +86,9 @@ max_running_requests=2049, context_len=131072
 
 TENSORRT = """\
 [TensorRT-LLM] TensorRT-LLM version: 1.2.0
-[01/16/2026-06:20:10] [TRT-LLM] [I] LLM Args: LlmArgs(model='meta-llama/Llama-3.1-8B-Instruct', \
-tensor_parallel_size=1, dtype='auto', max_batch_size=64)
+[01/16/2026-06:20:10] [TRT-LLM] [I] LLM Args:
+model='meta-llama/Llama-3.1-8B-Instruct' tokenizer=None dtype='auto' tensor_parallel_size=1 max_batch_size=64 \
+kv_cache_config=KvCacheConfig(enable_block_reuse=True, free_gpu_memory_fraction=None)
 [TensorRT-LLM][INFO] Number of tokens per block: 32.
 [TensorRT-LLM][INFO] [MemUsageChange] Allocated 1.00 GiB for max tokens in paged KV cache (8192).
 [01/16/2026-06:20:17] [TRT-LLM] [I] Peak memory during memory usage profiling (torch + non-torch): 20.15 GiB, \

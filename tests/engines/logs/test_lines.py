@@ -57,6 +57,10 @@ def test_the_head_of_a_line_names_its_rank(head: str, rank: str) -> None:
     assert only(f"{head} says something")[1] == rank
 
 
+def test_a_bracket_before_a_word_is_no_colour() -> None:
+    assert only("INFO [model_runner.py:747] [m] [0m][1;31mdone")[0] == "INFO [model_runner.py:747] [m] ]done"
+
+
 def test_lines_keep_their_number_and_empty_ones_are_passed_over() -> None:
     assert [line.number for line in lines_of("a\n\n  \nb\n")] == [1, 4]
 
