@@ -31,7 +31,7 @@ def spaced(text: str) -> dict[str, str]:
     """Return ``key=value`` pairs that stand between blanks or commas, whatever else is in the line.
 
     >>> spaced("model='a/b' tokenizer=None tensor_parallel_size=2 config=C(x=1)")
-    {'model': 'a/b', 'tokenizer': 'None', 'tensor_parallel_size': '2', 'x': '1'}
+    {'model': 'a/b', 'tokenizer': 'None', 'tensor_parallel_size': '2', 'config': 'C', 'x': '1'}
     """
     found: dict[str, str] = {}
     for match in _SPACED.finditer(text):
