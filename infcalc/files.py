@@ -200,6 +200,20 @@ def _read_document(path: str, place: str) -> Document:
     return _parse_document(_read_limited(path, _MAX_CATALOG_BYTES), place)
 
 
+def read_yaml(path: str) -> object:
+    """Return the value of a YAML file.
+
+    Raises:
+        FileProblem: missing, too large, no text, or no YAML; the first fault is named with its line.
+
+    """
+    document = _parse_document(_read_limited(path, MAX_TEXT_BYTES), path)
+    if document.faults:
+        (place, message), *_ = document.faults
+        raise FileProblem(message, place=f"{path}:{document.line(place)}", hint="write valid YAML")
+    return document.value
+
+
 def _parse_document(text: str, place: str) -> Document:
     import yaml  # noqa: PLC0415  slow to import, and only changed or foreign catalogs need it
 

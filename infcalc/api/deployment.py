@@ -10,6 +10,7 @@ from infcalc.engines.rules import EngineRules, engine_rules, parse_version
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.tensors import check_divisible
+from infcalc.memory.budget import NOTHING_ADDED, Additions, profile_tokens
 from infcalc.spec.explain import Input
 from infcalc.spec.kv import KV_ALIASES, KV_FORMATS, KvFormat
 from infcalc.spec.layers import GroupedAttention
@@ -19,7 +20,7 @@ from infcalc.units import GIB
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from infcalc.catalog.lookup import Catalog
+    from infcalc.catalog.lookup import Catalog, GpuEntry, ModelEntry
     from infcalc.spec.hardware import Gpu
     from infcalc.spec.model import Model
     from infcalc.spec.weights import WeightQuantization
@@ -33,6 +34,9 @@ _GIVEN = "given"
 _WHOLE_FORMATS = frozenset({"bf16", "fp16", "fp32"})
 _MAX_COUNT = 1_000_000
 MAX_TOKENS = 2**40
+_GPUS_OF_A_MACHINE = 8
+_FALLBACK_LENGTH = 2048
+"""What vLLM takes where a config names no length."""
 _MAX_OFFLOAD_BYTES = 1_000_000 * GIB
 
 
@@ -63,6 +67,13 @@ class Ask:
     max_num_batched_tokens: int | None = None
     block_size: int | None = None
     enforce_eager: bool = False
+    num_draft_tokens: int | None = None
+    """Draft tokens of the model's own MTP layers; None: they are not loaded."""
+    lora_rank: int | None = None
+    num_adapters: int | None = None
+    """LoRA adapters held at once."""
+    text_only: bool = False
+    """A multimodal model is served without pictures: its towers are not profiled."""
     cpu_offload_bytes: int = 0
     """Weights of each GPU that stay in host memory."""
     kv_offload_bytes: int = 0
@@ -84,7 +95,12 @@ class Deployment:
     fraction: float | None
     max_num_seqs: int
     max_num_batched_tokens: int
+    """Tokens of one step; of the profiling run where prefill is not chunked."""
+    max_model_len: int
+    """Longest sequence the engine admits: as asked, else what the model was made for."""
     block_tokens: int
+    additions: Additions = NOTHING_ADDED
+    num_draft_tokens: int = 0
     cpu_offload_bytes: int = 0
     kv_offload_bytes: int = 0
     inputs: tuple[Input, ...]
@@ -167,6 +183,9 @@ def _check_numbers(ask: Ask) -> None:
         "--max-num-seqs": ask.max_num_seqs,
         "--max-num-batched-tokens": ask.max_num_batched_tokens,
         "--block-size": ask.block_size,
+        "--num-draft-tokens": ask.num_draft_tokens,
+        "--lora-rank": ask.lora_rank,
+        "--max-loras": ask.num_adapters,
     }
     for option, value in counts.items():
         limit = MAX_TOKENS if option == "--max-model-len" else _MAX_COUNT
@@ -183,24 +202,46 @@ def _check_numbers(ask: Ask) -> None:
 def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> Deployment:
     from infcalc import files  # noqa: PLC0415 - opening files is only needed here
 
-    model_entry = files.load_model(catalog, model_name)
-    gpu_entry = catalog.gpu(gpu_name)
+    return deploy(ask, files.load_model(catalog, model_name), catalog.gpu(gpu_name))
+
+
+def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bool = True) -> Deployment:
+    """Return the deployment of one model on one kind of GPU.
+
+    ``strict`` refuses ranks that do not divide the model; a log of an engine that did so anyway is not judged.
+
+    Raises:
+        UsageError: counts that contradict each other or the model.
+        UnknownName: an engine that is not known.
+
+    """
     model, gpu = model_entry.model, gpu_entry.gpu
     notes = list(model_entry.assumptions)
     talk = [*model_entry.warnings, *gpu_entry.warnings]
-    parallelism, parallel_origin = _parallelism(ask, model, notes)
+    parallelism, parallel_origin = _parallelism(ask, model, notes, strict=strict)
     if model.dtype == "fp32" and ask.weights is None:
         model = replace(model, dtype="bf16")
         notes.append(f"{model.name} is stored in fp32; engines load it in 16 bit, as assumed here")
     quantization, weights, weights_origin = _weights(ask, model)
-    rules = engine_rules(ask.engine or REFERENCE_ENGINE, ask.engine_version, gpu, tp=parallelism.tp)
-    talk += _version_warnings(rules)
+    # Attention-DP ranks that share experts keep the same communicators as TP ranks.
+    joined = parallelism.tp * (parallelism.dp if parallelism.ep > 1 else 1)
+    rules = engine_rules(ask.engine or REFERENCE_ENGINE, ask.engine_version, gpu, tp=joined)
+    talk += [*_version_warnings(rules), *_machine_warnings(gpu, parallelism)]
     fraction = rules.fraction if ask.memory_fraction is None else ask.memory_fraction
     if rules.fraction is None:
         fraction = None
     scheduler = rules.scheduler
     max_num_seqs = ask.max_num_seqs or scheduler.max_num_seqs
-    batched = ask.max_num_batched_tokens or scheduler.max_num_batched_tokens
+    length = ask.max_model_len or model.max_context_tokens or _FALLBACK_LENGTH
+    batched = profile_tokens(
+        rules,
+        max_num_batched_tokens=ask.max_num_batched_tokens or scheduler.max_num_batched_tokens,
+        max_model_len=length,
+        given=ask.max_num_batched_tokens is not None,
+    )
+    drafts = ask.num_draft_tokens or 0
+    if drafts and model.mtp is None:
+        raise UsageError(f"{model.name} has no MTP layers", place="--num-draft-tokens", hint="leave it out")
 
     def origin(given: object, otherwise: str) -> str:
         return _GIVEN if given is not None and given != () else otherwise
@@ -226,6 +267,7 @@ def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> 
         ),
         Input(name="max_num_seqs", value=max_num_seqs, origin=origin(ask.max_num_seqs, default)),
         Input(name="max_num_batched_tokens", value=batched, origin=origin(ask.max_num_batched_tokens, default)),
+        Input(name="max_model_len", value=length, origin=origin(ask.max_model_len, "the model's own")),
         Input(name="block_tokens", value=ask.block_size or rules.block_tokens, origin=origin(ask.block_size, default)),
     )
     return Deployment(
@@ -234,11 +276,20 @@ def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> 
         parallelism=parallelism,
         quantization=quantization,
         weights=weights,
-        rules=replace(rules, cuda_graph_bytes=0, cuda_graph_source="--enforce-eager") if ask.enforce_eager else rules,
+        rules=_eager(rules) if ask.enforce_eager else rules,
         fraction=fraction,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=batched,
+        max_model_len=length,
         block_tokens=ask.block_size or rules.block_tokens,
+        additions=Additions(
+            with_mtp=drafts > 0,
+            lora_rank=ask.lora_rank or 0,
+            num_adapters=ask.num_adapters or 1,
+            offload_bytes=ask.cpu_offload_bytes,
+            with_encoder=not ask.text_only,
+        ),
+        num_draft_tokens=drafts,
         cpu_offload_bytes=ask.cpu_offload_bytes,
         kv_offload_bytes=ask.kv_offload_bytes,
         inputs=(*inputs, *_offload_inputs(ask)),
@@ -254,7 +305,18 @@ def _offload_inputs(ask: Ask) -> tuple[Input, ...]:
     return tuple(Input(name=name, value=num_bytes, origin=_GIVEN) for name, num_bytes in asked if num_bytes)
 
 
-def _parallelism(ask: Ask, model: Model, notes: list[str]) -> tuple[Parallelism, str]:
+def _eager(rules: EngineRules) -> EngineRules:
+    return replace(
+        rules,
+        cuda_graph_bytes=0,
+        cuda_graph_low_bytes=0,
+        cuda_graph_high_bytes=0,
+        small_batch_graph_bytes=0,
+        cuda_graph_source="--enforce-eager: no CUDA graphs",
+    )
+
+
+def _parallelism(ask: Ask, model: Model, notes: list[str], *, strict: bool = True) -> tuple[Parallelism, str]:
     """Return the ranks: TP is what ``--gpus`` leaves after PP and DP, unless it is stated itself."""
     pp, dp, dcp = ask.pp or 1, ask.dp or 1, ask.dcp or 1
     origin = "from --gpus" if ask.num_gpus else "from --tp, --pp and --dp"
@@ -273,8 +335,9 @@ def _parallelism(ask: Ask, model: Model, notes: list[str]) -> tuple[Parallelism,
         if tp != REFERENCE_GPUS:
             notes.append(f"{model.name} cannot be split over {REFERENCE_GPUS} ranks: TP {tp} taken")
     parallelism = Parallelism(tp=tp, pp=pp, dp=dp, ep=ask.ep or 1, dcp=dcp)
-    check_divisible(model, parallelism)
-    _check_dcp(model, parallelism)
+    if strict:
+        check_divisible(model, parallelism)
+        _check_dcp(model, parallelism)
     return parallelism, origin
 
 
@@ -311,6 +374,22 @@ def _version_warnings(rules: EngineRules) -> list[str]:
     return [
         f"{rules.engine} {rules.version} is newer than {rules.newest}, the newest whose rules are known: those hold"
     ]
+
+
+def _machine_warnings(gpu: Gpu, parallelism: Parallelism) -> list[str]:
+    """Return what of the machine makes a pool uncertain beyond its band."""
+    found = []
+    if gpu.unified_memory:
+        found.append(
+            f"{gpu.name} has unified memory: what other processes and the file cache hold counts against the pool; "
+            "logs show up to 10 GiB less"
+        )
+    if parallelism.num_gpus > _GPUS_OF_A_MACHINE:
+        found.append(
+            f"{parallelism.num_gpus} GPUs are several machines: the rank with the least free memory sets the blocks, "
+            "and it may have a few GiB less than the first"
+        )
+    return found
 
 
 def _largest_tp(model: Model, limit: int) -> int:

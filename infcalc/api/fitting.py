@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve
-from infcalc.api.sizing import budget_note, check_contexts, context_warnings, deployment_budgets, room_warnings
+from infcalc.api.sizing import (
+    budget_note,
+    check_contexts,
+    check_model_len,
+    context_warnings,
+    deployment_budgets,
+    page_settings,
+    room_warnings,
+)
 from infcalc.engines.verdicts import Status, Verdict, cache_kind, kv_verdict, weights_verdict
 from infcalc.frozen import frozen
 from infcalc.memory.budget import Budget, room
@@ -82,6 +90,8 @@ class ConcurrencyResult:
     activation_bytes: int
     non_torch_bytes: int
     cuda_graph_bytes: int
+    loading_bytes: int
+    """Taken by loading besides the weights."""
     missing_bytes: int
     max_num_seqs: int
     """The engine's own cap on running sequences: a limit of its own, never folded into ``sequences``."""
@@ -117,6 +127,7 @@ def concurrency(
     inputs: tuple[Input, ...] = ()
     pairs: list[tuple[Deployment, ConcurrencyResult]] = []
     for deployment in resolve(ask, load(ask)):
+        check_model_len(deployment)
         stages = deployment_budgets(deployment)
         formats: list[KvFormat] = []
         origin = "default"
@@ -264,6 +275,7 @@ def _result(
         activation_bytes=tightest.activation.value_bytes,
         non_torch_bytes=tightest.non_torch.value_bytes,
         cuda_graph_bytes=tightest.cuda_graph_bytes,
+        loading_bytes=tightest.loading_bytes,
         missing_bytes=max(stage.missing_bytes for stage in stages),
         max_num_seqs=deployment.max_num_seqs,
         weights_supported=weights.supported,
@@ -325,6 +337,8 @@ def _row(
         stages,
         context_tokens=context,
         block_tokens=deployment.block_tokens,
+        with_mtp=deployment.additions.with_mtp,
+        paging=(deployment.rules, page_settings(deployment)),
     )
     budget = stages[fits.stage]
     row = ConcurrencyRow(

@@ -8,6 +8,7 @@ from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import MAX_TOKENS, Ask, Deployment, kv_format, load, resolve
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
+from infcalc.memory.blocks import Settings
 from infcalc.memory.budget import Budget, budgets, room
 from infcalc.memory.kv import (
     KvComponent,
@@ -91,6 +92,7 @@ def kv(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool 
     inputs: tuple[Input, ...] = ()
     pairs: list[tuple[Deployment, KvResult]] = []
     for deployment in resolve(ask, load(ask)):
+        check_model_len(deployment)
         stages = deployment_budgets(deployment)
         notes += [*deployment.assumptions, budget_note(deployment, stages)]
         talk += [*deployment.warnings, *context_warnings(deployment, contexts), *room_warnings(deployment, stages)]
@@ -146,7 +148,36 @@ def deployment_budgets(deployment: Deployment) -> tuple[Budget, ...]:
         quantization=deployment.quantization,
         max_num_seqs=deployment.max_num_seqs,
         max_num_batched_tokens=deployment.max_num_batched_tokens,
+        additions=deployment.additions,
     )
+
+
+def page_settings(deployment: Deployment) -> Settings:
+    """Return what of a deployment shapes the pages of its cache."""
+    return Settings(
+        block_tokens=deployment.block_tokens,
+        max_model_len=deployment.max_model_len,
+        max_num_batched_tokens=deployment.max_num_batched_tokens,
+        num_draft_tokens=deployment.num_draft_tokens,
+        with_mtp=deployment.additions.with_mtp,
+        dcp=deployment.parallelism.dcp,
+    )
+
+
+def check_model_len(deployment: Deployment) -> None:
+    """Refuse a longest sequence beyond what the model was made for: engines do, too.
+
+    Raises:
+        UsageError: ``max_model_len`` is beyond the model's.
+
+    """
+    limit = deployment.model.max_context_tokens
+    if limit is not None and deployment.max_model_len > limit:
+        raise UsageError(
+            f"{deployment.max_model_len:,} tokens are more than the {limit:,} that {deployment.model.name} was made for",
+            place="--max-model-len",
+            hint=f"at most {limit}; use --context to size a longer sequence, or a config.json with RoPE scaling",
+        )
 
 
 def budget_note(deployment: Deployment, stages: tuple[Budget, ...]) -> str:
@@ -231,6 +262,8 @@ def _row(
         stages,
         context_tokens=context,
         block_tokens=deployment.block_tokens,
+        with_mtp=deployment.additions.with_mtp,
+        paging=(deployment.rules, page_settings(deployment)),
     )
     return KvRow(
         context_tokens=context,

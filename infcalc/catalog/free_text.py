@@ -28,7 +28,8 @@ _MEMORY = re.compile(r"([0-9][0-9,]*(?:\.[0-9]+)?)\s*-?\s*(GiB|GB|G|MiB|MB)\b", 
 _MEMORY_UNITS = {"gib": GIB, "gb": GB, "g": GIB, "mib": MIB, "mb": MIB}
 _UNIDENTIFIED = re.compile(
     r"(?:quant(?:ization)?|precision|id|checkpoint|recipe|size)s?\b[^;,)]*\bnot (?:read|stated|known|given)|exl[23]|"
-    r"\bpatched\b|\bcomposed\b",
+    r"\bpatched\b|\bcomposed\b|\bgguf\b(?![:_-]?i?q[1-8])|"
+    r"\blocal\b[^)]*(?:int[48]|fp[48]|w[48]a|awq|gptq)",
     re.IGNORECASE,
 )
 _AMD = re.compile(r"\bamd\b|rocm|\bhip\b|\bmi[0-9]{3}|\bdcu\b|hygon|radeon", re.IGNORECASE)
@@ -76,6 +77,10 @@ _KV_WORDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"auto", "auto"),
     )
 )
+
+
+_VARIANTS = {"h20-96gb": "h20-141gb"}
+"""Names that two cards share: of three logs that only say H20, all three were of the one with 141 GB."""
 
 
 @frozen
@@ -182,6 +187,10 @@ def read_gpu_text(catalog: Catalog, text: str | None, total_bytes: int | None = 
     text = (text or "").strip()[:_MAX_TEXT]
     stated = total_bytes or _stated_memory(text)
     named = _named_gpus(catalog, text)
+    if named and stated is None and named[0].gpu.name in _VARIANTS:
+        larger = catalog.gpu(_VARIANTS[named[0].gpu.name])
+        read = _with_total(larger, text, None, exact=False, others=(), measured=False)
+        return replace(read, assumptions=(f"{text!r} is taken to be {larger.gpu.name}",), warnings=named[0].warnings)
     if named:
         return _with_total(named[0], text, stated, exact=True, others=named[1:], measured=total_bytes is not None)
     if stated is None:

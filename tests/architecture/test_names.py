@@ -58,6 +58,13 @@ def words(text: str) -> list[str]:
 
 BARE = {
     **dict.fromkeys(
+        words("null_blocks recurrent_pages in_flight_steps kv_blocks cases skipped"), "a count of what it names"
+    ),
+    **dict.fromkeys(
+        words("latent_multiple expert_input_multiple expert_inner_multiple lora_rank worst"),
+        "elements, a rank of matrices, or the unit of another field",
+    ),
+    **dict.fromkeys(
         words("rows columns copies heads layers items sequences sequences_low sequences_high elements"),
         "a count of what it names",
     ),
@@ -86,7 +93,9 @@ BARE = {
     **dict.fromkeys(
         words(
             "cost_ratio verify_ratio fixed_ratio gqa_saving_factor gain_over_fp16 gain_over_fp16_nominal compression "
-            "speedup speedup_low speedup_high sampler_logit_copies"
+            "speedup speedup_low speedup_high sampler_logit_copies hidden_copies moe_hidden_copies "
+            "reduced_hidden_copies stream_copies sampler_hidden_copies split_gemm_copies absorbed_latent_copies "
+            "max_concurrency max_concurrency_low max_concurrency_high"
         ),
         "a ratio of two equal units",
     ),

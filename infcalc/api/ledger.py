@@ -1,0 +1,66 @@
+"""What fills each GPU, and what will the engine print about it?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from infcalc.api.deployment import Deployment
+from infcalc.api.sizing import deployment_budgets, page_settings
+from infcalc.memory.ledger import Basis, ledger
+
+if TYPE_CHECKING:
+    from infcalc.engines.rules import Band
+    from infcalc.memory.budget import Budget
+    from infcalc.memory.ledger import Ledger
+    from infcalc.spec.kv import KvFormat
+
+_FEW_SEQUENCES = 16
+_UNSTATED_TOTAL_FRACTION = 0.004
+
+
+def deployment_ledger(
+    deployment: Deployment, form: KvFormat, *, context_tokens: int, unstated: tuple[str, ...] = ()
+) -> Ledger:
+    """Return the ledger of a deployment's governing GPU at one KV precision.
+
+    ``unstated`` names inputs that a report of somebody else's engine leaves open: the band grows by what they may be.
+    """
+    stages = deployment_budgets(deployment)
+    if unstated:
+        stages = tuple(_widened(deployment, stage, unstated) for stage in stages)
+    basis = Basis.MEASURED if deployment.additions.weights_bytes is not None else Basis.EXACT
+    return ledger(
+        deployment.model,
+        deployment.gpu,
+        form,
+        deployment.parallelism,
+        deployment.rules,
+        stages,
+        page_settings(deployment),
+        context_tokens=context_tokens,
+        weights_basis=basis,
+    )
+
+
+def _widened(deployment: Deployment, stage: Budget, unstated: tuple[str, ...]) -> Budget:
+    """Return a budget whose band also spans what the unstated inputs may be."""
+    more_low = more_high = 0.0
+    activation: Band = stage.activation
+    if "max_num_seqs" in unstated:
+        # Somebody may well have asked for few sequences at once.
+        few = deployment_budgets(replace(deployment, max_num_seqs=min(deployment.max_num_seqs, _FEW_SEQUENCES)))
+        gain = max(0, few[stage.stage].kv_pool_bytes - stage.kv_pool_bytes)
+        more_high = (more_high**2 + (0.7 * gain) ** 2) ** 0.5
+        activation = replace(activation, low_bytes=max(0, activation.low_bytes - round(0.7 * gain)))
+    if "total_gpu_memory" in unstated:
+        share = deployment.gpu.cuda_total_bytes * _UNSTATED_TOTAL_FRACTION
+        more_low, more_high = (more_low**2 + share**2) ** 0.5, (more_high**2 + share**2) ** 0.5
+    below = stage.kv_pool_bytes - stage.kv_pool_low_bytes
+    above = stage.kv_pool_high_bytes - stage.kv_pool_bytes
+    return replace(
+        stage,
+        activation=activation,
+        kv_pool_low_bytes=max(0, round(stage.kv_pool_bytes - (below**2 + more_low**2) ** 0.5)),
+        kv_pool_high_bytes=round(stage.kv_pool_bytes + (above**2 + more_high**2) ** 0.5),
+    )
