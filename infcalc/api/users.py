@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from infcalc.api.sizing import page_settings
 from infcalc.engines.admission import admission
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
+from infcalc.memory.blocks import plan
 from infcalc.memory.kv import constant_bytes, kv_components
 from infcalc.spec.explain import Explanation, Input
 from infcalc.units import format_seconds
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from infcalc.api.deployment import Deployment
     from infcalc.api.fitting import ConcurrencyResult
+    from infcalc.memory.blocks import PageGroup
     from infcalc.spec.kv import KvFormat
 
 _SLOWEST_MEASURED_FRACTION = 0.43
@@ -247,23 +250,46 @@ def _lengths(value: str | int | None, option: str) -> Lengths:
 
 
 def _demand(deployment: Deployment, form: KvFormat, stage: int, traffic: Traffic, *, reserved: bool) -> Demand:
-    parallelism = deployment.parallelism
-    held = kv_components(deployment.model, form, parallelism=parallelism, stage=stage)
-    return demand(
-        traffic.inputs,
-        traffic.outputs,
-        tuple(
+    """Return what a request holds on a rank of ``stage``.
+
+    Where layers of several kinds share a pool, in its pages, as ``sequences`` are counted; else in exact bytes, with
+    half a block of rounding.
+    """
+    rules, settings, parallelism = deployment.rules, page_settings(deployment), deployment.parallelism
+    cut = plan(deployment.model, form, parallelism, rules, settings, stage=stage)
+    if len(cut.groups) > 1:
+        pages = rules.recurrent_pages if settings.prefix_caching else 1
+        states = sum(1 for group in cut.groups if group.recurrent) * (pages + settings.num_draft_tokens)
+        parts = [_part(group, cut.block_bytes, parallelism.dcp) for group in cut.groups if not group.recurrent]
+        constant = states * cut.block_bytes
+    else:
+        held = kv_components(
+            deployment.model, form, parallelism=parallelism, stage=stage, with_mtp=deployment.additions.with_mtp
+        )
+        constant = constant_bytes(held)
+        parts = [
             Part(
                 bytes_per_token=part.bytes_per_token / parallelism.dcp,
                 window_tokens=None if part.window_tokens is None else part.window_tokens * parallelism.dcp,
+                padding_tokens=0.5 * (deployment.block_tokens - 1) * parallelism.dcp,
             )
             for part in held
             if part.entry_bytes
-        ),
-        constant_bytes=constant_bytes(held),
-        padding_tokens=0.5 * (deployment.block_tokens - 1) * parallelism.dcp,
-        reserved=reserved,
-    )
+        ]
+    return demand(traffic.inputs, traffic.outputs, tuple(parts), constant_bytes=constant, reserved=reserved)
+
+
+def _part(group: PageGroup, block_bytes: int, dcp: int) -> Part:
+    """Return a page group as a part of a request's cache: half a block is rounding, and a window straddles one more."""
+    block = group.block_tokens
+    window = group.window_tokens
+    if window is not None:
+        return Part(
+            bytes_per_token=block_bytes / block,
+            window_tokens=(-(-window // block) + 1) * block,
+            padding_tokens=0.5 * (block - 1),
+        )
+    return Part(bytes_per_token=block_bytes / block / dcp, padding_tokens=0.5 * (block - 1) * dcp)
 
 
 def _service_time_s(

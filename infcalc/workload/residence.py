@@ -29,10 +29,14 @@ P95 = 0.95
 
 @frozen
 class Part:
-    """One part of a request's cache: ``bytes_per_token`` up to ``window_tokens`` (None: without end)."""
+    """One part of a request's cache: ``bytes_per_token`` up to ``window_tokens`` (None: without end).
+
+    ``padding_tokens`` is what rounding to blocks adds on average, half a block; a window includes it.
+    """
 
     bytes_per_token: float
     window_tokens: float | None = None
+    padding_tokens: float = 0.0
 
 
 @frozen
@@ -95,13 +99,12 @@ def demand(
     parts: tuple[Part, ...],
     *,
     constant_bytes: float = 0.0,
-    padding_tokens: float = 0.0,
     reserved: bool = False,
 ) -> Demand:
     """Return what one running request holds, in bytes.
 
-    ``padding_tokens`` is what block rounding adds on average, half a block. Parts without a window follow the closed
-    form; windows saturate, and their expectation is a sum over the nodes of both lengths and of the request's life.
+    Parts without a window follow the closed form; windows saturate, and their expectation is a sum over the nodes of
+    both lengths and of the request's life.
     """
     if all(part.window_tokens is None for part in parts):
         slope = math.fsum(part.bytes_per_token for part in parts)
@@ -111,7 +114,9 @@ def demand(
         share, square_share = (1.0, 1.0) if reserved else (0.5, 1 / 3)
         second = moment(inputs, 2) + 2 * mean_tokens(inputs) * share * squares + square_share * cubes
         return Demand(
-            mean_bytes=constant_bytes + slope * (mean + padding_tokens),
+            mean_bytes=constant_bytes
+            + slope * mean
+            + math.fsum(part.bytes_per_token * part.padding_tokens for part in parts),
             deviation_bytes=slope * math.sqrt(max(0.0, second - mean**2)),
         )
     first = second = 0.0
@@ -119,15 +124,17 @@ def demand(
     for prompt_weight, prompt in nodes(inputs):
         for answer_weight, answer in nodes(outputs, by_length=True):
             for life_weight, share in life:
-                held = prompt + share * answer + padding_tokens
-                size = constant_bytes + sum(
-                    part.bytes_per_token * (held if part.window_tokens is None else min(held, part.window_tokens))
-                    for part in parts
-                )
+                held = prompt + share * answer
+                size = constant_bytes + sum(_part_bytes(part, held) for part in parts)
                 weight = prompt_weight * answer_weight * life_weight
                 first += weight * size
                 second += weight * size**2
     return Demand(mean_bytes=first, deviation_bytes=math.sqrt(max(0.0, second - first**2)))
+
+
+def _part_bytes(part: Part, held_tokens: float) -> float:
+    padded = held_tokens + part.padding_tokens
+    return part.bytes_per_token * (padded if part.window_tokens is None else min(padded, part.window_tokens))
 
 
 def requests_within(pool_bytes: float, one: Demand, probability: float | None = None) -> float:

@@ -97,11 +97,30 @@ def test_every_attention_rank_serves_its_own() -> None:
     assert two.requests == pytest.approx(2 * one.requests, rel=0.06)
 
 
+@pytest.mark.parametrize(
+    ("name", "gpus", "version"),
+    [
+        ("llama3-70b", 4, "0.33"),
+        ("gpt-oss-120b", 2, "0.33"),
+        ("gpt-oss-120b", 2, "0.9"),
+        ("gemma3-27b", 1, "0.33"),
+        ("qwen3-next-80b-a3b", 4, "0.33"),
+        ("deepseek-v3", 16, "0.33"),
+        ("deepseek-v4-flash", 8, "0.33"),
+    ],
+)
+def test_equal_requests_at_full_length_are_the_sequences_that_fit(name: str, gpus: int, version: str) -> None:
+    # Answers of one token: what is alive is what a sequence of that length holds, up to half a block.
+    ask = Ask(models=(name,), gpus=("h100",), num_gpus=gpus, kv_dtypes=("bf16",), engine_version=version)
+    row = concurrency(ask, contexts=(4096,), requests=Load(input_tokens=4096, output_tokens=1)).result.rows[0]
+    assert row.sequences > 0
+    assert row.requests == pytest.approx(row.sequences, rel=0.05)
+
+
 def test_windows_hold_less_than_their_tokens() -> None:
     # Half the layers of gpt-oss keep 128 tokens.
-    ask = Ask(models=("gpt-oss-120b",), gpus=("h100",), num_gpus=2, kv_dtypes=("bf16",), engine_version="0.19")
+    ask = Ask(models=("gpt-oss-120b",), gpus=("h100",), num_gpus=2, kv_dtypes=("bf16",), engine_version="0.33")
     row = concurrency(ask, requests=Load(input_tokens=8000, output_tokens=400)).result.rows[0]
-    assert row.requests is not None
     assert row.requests == pytest.approx(row.kv_pool_bytes / (36_864 / 2 * (8200 + 128)), rel=0.02)
 
 

@@ -75,13 +75,13 @@ def test_windows_saturate_as_they_are_seen_to(prompt: str, answer: str, window: 
 @pytest.mark.parametrize("reserved", [False, True])
 def test_nodes_and_closed_form_agree_where_no_window_is_reached(prompt: str, answer: str, reserved: bool) -> None:
     inputs, outputs = parse_lengths(prompt), parse_lengths(answer)
-    closed = demand(inputs, outputs, (Part(bytes_per_token=2),), constant_bytes=50, padding_tokens=8, reserved=reserved)
+    plain = Part(bytes_per_token=2, padding_tokens=8)
+    closed = demand(inputs, outputs, (plain,), constant_bytes=50, reserved=reserved)
     summed = demand(
         inputs,
         outputs,
-        (Part(bytes_per_token=2, window_tokens=1e12),),
+        (Part(bytes_per_token=2, window_tokens=1e12, padding_tokens=8),),
         constant_bytes=50,
-        padding_tokens=8,
         reserved=reserved,
     )
     assert summed.mean_bytes == pytest.approx(closed.mean_bytes, rel=1e-6)
