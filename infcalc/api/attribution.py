@@ -49,6 +49,8 @@ def pool_parts(
     measured, predicted = log.figure(Quantity.POOL), expectation.span(Quantity.POOL)
     if measured is None or predicted is None:
         return ()
+    if expectation.set_by_hand:
+        return _whole("rounding of the printed figures", measured.value - predicted.value)
     share = 1.0 if fraction is None else fraction
     match base:
         case FractionBase.TOTAL:

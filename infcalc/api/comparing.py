@@ -8,26 +8,29 @@ from typing import TYPE_CHECKING
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.attribution import Part
 from infcalc.api.contradictions import contradictions
-from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve, single_kv_dtype
+from infcalc.api.deployment import Ask, Deployment, deploy, kv_format, load, single_kv_dtype
 from infcalc.api.expecting import expected
-from infcalc.api.from_log import FromLog, asked_by, has_experts, runtime_weights
+from infcalc.api.from_log import FromLog, asked_by, draft_tokens, has_experts, runtime_weights
 from infcalc.api.residuals import CompareLine, residual_lines, signed
 from infcalc.engines.logs.reader import looked_for, read_log
 from infcalc.engines.logs.reading import EngineLog, Quantity
 from infcalc.engines.rules import FractionBase
-from infcalc.errors import FileProblem, UsageError
+from infcalc.errors import FileProblem
 from infcalc.frozen import frozen
 from infcalc.spec.explain import Explanation, Input
 from infcalc.units import format_memory
 
 if TYPE_CHECKING:
     from infcalc.api.remedies import Refusal
+    from infcalc.catalog.lookup import GpuEntry
     from infcalc.spec.kv import KvFormat
+    from infcalc.spec.model import Model
 
 _GIVEN = "given"
 _DERIVED = frozenset({"gpus", "pp", "dp", "ep", "dcp"})
 _FAR = 0.08
-_DEFAULT_LENGTH = 4096
+_ANOTHER_CARD = 0.02
+"""Drivers differ by less in what they leave of one card."""
 
 
 @frozen
@@ -100,20 +103,31 @@ def _not_a_log(text: str, place: str) -> FileProblem:
 
 
 def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[CompareResult]:
+    from infcalc.files import load_model  # noqa: PLC0415 - opening files is only needed here
+
     catalog = load(ask)
     stated = asked_by(log, ask, catalog, place=place)
-    deployment = _resolved(log, stated)
-    stated, deployment, said = _with_runtime_weights(log, ask, stated, deployment)
+    model_entry = load_model(catalog, stated.ask.models[0])
+    gpu_entry, odd_card = _as_printed(log, catalog.gpu(stated.ask.gpus[0]))
+    stated, said = _with_model(log, ask, stated, model_entry.model)
+    # What an engine did is not judged: it ran, or said itself why not.
+    deployment = deploy(stated.ask, model_entry, gpu_entry, strict=False)
     form, kv_origin, kv_said = kv_format(deployment, single_kv_dtype(stated.ask))
-    length = stated.max_model_len or deployment.model.max_context_tokens or _DEFAULT_LENGTH
-    expectation = expected(deployment, form, max_model_len=length, sequences=stated.sequences)
+    expectation = expected(
+        deployment,
+        form,
+        sequences=stated.sequences,
+        flash=stated.flash,
+        pool_bytes=stated.pool_bytes,
+        num_blocks=stated.num_blocks,
+    )
     lines = residual_lines(log, deployment, expectation)
-    inputs = _inputs(ask, stated, deployment, form, kv_origin=kv_origin, length=length)
+    inputs = _inputs(ask, stated, deployment, form, kv_origin=kv_origin)
     refusals: tuple[Refusal, ...] = ()
     if log.failures:
         from infcalc.api.remedies import explained  # noqa: PLC0415 - only for engines that refused
 
-        refusals = explained(log, stated.ask, deployment, form, max_model_len=length)
+        refusals = explained(log, stated.ask, deployment, form)
     errors = [abs(line.error_fraction) for line in lines if line.error_fraction is not None]
     result = CompareResult(
         verdict=_verdict(lines, refusals),
@@ -123,7 +137,7 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
         model=deployment.model.name,
         gpu=deployment.gpu.name,
         num_gpus=deployment.parallelism.num_gpus,
-        max_model_len=length,
+        max_model_len=deployment.max_model_len,
         num_lines=log.num_lines,
         worst_abs_error_fraction=max(errors, default=None),
         lines=lines,
@@ -140,6 +154,7 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
     talk = [
         *contradictions(log, expectation),
         *_doubts(log, deployment, lines),
+        *odd_card,
         *stated.warnings,
         *said,
         *kv_said,
@@ -157,46 +172,47 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
     )
 
 
-def _resolved(log: EngineLog, stated: FromLog) -> Deployment:
-    try:
-        return resolve(stated.ask, load(stated.ask))[0]
-    except UsageError as error:
-        # The engine ran with these values: what is wrong is the model or a value read or given here.
-        raise UsageError(
-            error.message,
-            place=error.place,
-            hint=f"{error.hint + '; ' if error.hint else ''}the {log.engine} log states it: is --model the right one?",
-        ) from error
+def _as_printed(log: EngineLog, entry: GpuEntry) -> tuple[GpuEntry, tuple[str, ...]]:
+    """Return the card with the total the log prints where that is another card's: rebuilt memory, a slice, a mistake.
+
+    Smaller differences are the driver's, and stay to be put down to it.
+    """
+    total = log.figure(Quantity.DEVICE_TOTAL)
+    known = entry.gpu.cuda_total_bytes
+    if total is None or total.value <= 0 or abs(total.value - known) <= _ANOTHER_CARD * known:
+        return entry, ()
+    warning = (
+        f"line {total.line} says that the card has {format_memory(total.value)}, and {entry.gpu.name} has "
+        f"{format_memory(known)}: the log's is taken; is --gpu the right one?"
+    )
+    return replace(entry, gpu=replace(entry.gpu, cuda_total_bytes=round(total.value))), (warning,)
 
 
-def _with_runtime_weights(
-    log: EngineLog, ask: Ask, stated: FromLog, deployment: Deployment
-) -> tuple[FromLog, Deployment, tuple[str, ...]]:
-    """Return the deployment with weights quantized as the engine says where the checkpoint itself does not say it."""
-    changed = stated.ask
+def _with_model(log: EngineLog, ask: Ask, stated: FromLog, model: Model) -> tuple[FromLog, tuple[str, ...]]:
+    """Return the question with what can only be read in the light of the model: weights, experts, drafts."""
+    filled: dict[str, object] = {}
     lines = dict(stated.lines)
     said: tuple[str, ...] = ()
     if ask.weights is None:
-        word, line, said = runtime_weights(log, deployment.model)
+        word, line, said = runtime_weights(log, model)
         if word is not None:
-            changed = replace(changed, weights=word)
-            lines["weights"] = line
+            filled["weights"], lines["weights"] = word, line
     experts = log.setting("expert_parallel")
-    if experts is not None and experts.value is True and has_experts(deployment.model) and changed.ep is None:
-        changed = replace(changed, ep=deployment.parallelism.tp * deployment.parallelism.dp)
-        lines["ep"] = experts.line
-    if changed == stated.ask:
-        return stated, deployment, said
-    told = replace(stated, ask=changed, lines=lines)
-    return told, _resolved(log, told), said
+    if experts is not None and experts.value is True and has_experts(model) and stated.ask.ep is None:
+        filled["ep"], lines["ep"] = (stated.ask.tp or 1) * (stated.ask.dp or 1), experts.line
+    elif not has_experts(model) and stated.ask.ep is not None and ask.ep is None:
+        filled["ep"] = None
+    drafts, line = draft_tokens(log, model)
+    if drafts is not None and ask.num_draft_tokens is None:
+        filled["num_draft_tokens"], lines["num_draft_tokens"] = drafts, line
+    changed: Ask = replace(stated.ask, **filled)  # type: ignore[arg-type]
+    return replace(stated, ask=changed, lines=lines), said
 
 
 _FIELD_OF_INPUT = {"model": "models", "gpu": "gpus", "block_tokens": "block_size"}
 
 
-def _inputs(
-    ask: Ask, stated: FromLog, deployment: Deployment, form: KvFormat, *, kv_origin: str, length: int
-) -> tuple[Input, ...]:
+def _inputs(ask: Ask, stated: FromLog, deployment: Deployment, form: KvFormat, *, kv_origin: str) -> tuple[Input, ...]:
     """Return the inputs with their origin: the user, a line of the log, or a default."""
 
     def origin(field: str, otherwise: str) -> str:
@@ -212,13 +228,10 @@ def _inputs(
     known = tuple(
         replace(item, origin=origin(_FIELD_OF_INPUT.get(item.name, item.name), item.origin))
         for item in deployment.inputs
-        if item.name != "max_model_len"
     )
-    otherwise = "the model's own" if deployment.model.max_context_tokens else "default"
     return (
         *known,
         Input(name="kv_dtype", value=form.name, origin=origin("kv_dtypes", kv_origin), source=form.note),
-        Input(name="max_model_len", value=length, origin=origin("max_model_len", otherwise)),
     )
 
 
@@ -271,7 +284,7 @@ def _reason(quantity: Quantity, part: Part) -> str:
     size = _shown(quantity, abs(part.effect))
     if part.consumer:
         return f"{part.part} took {size} {'more' if part.effect < 0 else 'less'}"
-    return f"of {part.part}, {signed(quantity, part.effect)}"
+    return f"{part.part} {'takes' if part.effect < 0 else 'adds'} {size}"
 
 
 def _shown(quantity: Quantity, value: float) -> str:
@@ -290,9 +303,11 @@ def _doubts(log: EngineLog, deployment: Deployment, lines: tuple[CompareLine, ..
             "may not be what the log loaded; --model and --weights say what it is"
         )
     for name, what in (
-        ("speculative", "drafting adds weights and KV layers"),
-        ("lora", "LoRA adapters add weights and buffers"),
-        ("cpu_offload", "weights on the CPU leave more for KV"),
+        (
+            "speculative",
+            "drafts that are not the model's own MTP layers add weights and KV that are not modelled here",
+        ),
+        ("cpu_offload", "weights on the CPU leave more for KV, which is not modelled here"),
         ("kv_pool_bytes_set", "the pool was set by hand, not profiled"),
         ("kv_blocks_set", "the number of blocks was set by hand"),
         ("kv_cache_tokens_set", "the number of tokens was set by hand"),

@@ -26,10 +26,15 @@ if TYPE_CHECKING:
 
 _HUB_CACHE = re.compile(r"models--([^/\\]+?)--([^/\\]+)")
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
+_DRAFTS = re.compile(r"num_spec(?:ulative)?_tokens['\"]?\s*[:=]\s*([1-9][0-9]{0,2})\b")
 _SEPARATORS = re.compile(r"[/\\]+")
 _MAX_GPUS = 1_000
 _MAX_COUNT = 1_000_000
 _MAX_LENGTH = 2**40
+_MAX_BYTES = 2**50
+_V1_SINCE = (0, 8)
+_V1_ALONE = (0, 11)
+"""From these versions on, vLLM starts its second engine core by default, and has no other."""
 _SAME_CARD = 0.01
 """Totals of one card differ by less between drivers."""
 _RUNTIME_WEIGHTS = {
@@ -57,8 +62,12 @@ class FromLog:
     """Field of the ask -> line of the log."""
     assumed: Mapping[str, str]
     """Field of the ask -> why it has its value although nobody stated it."""
-    max_model_len: int | None
     sequences: int
+    flash: bool | None
+    """Whether llama.cpp computes attention without its score matrix; None: the log does not say."""
+    pool_bytes: int | None
+    """KV pool set by hand, per rank."""
+    num_blocks: int | None
     warnings: tuple[str, ...]
 
 
@@ -95,15 +104,16 @@ def asked_by(log: EngineLog, ask: Ask, catalog: Catalog, *, place: str) -> FromL
     _fill_limits(log, fill)
     word, line = _kv_word(log, talk)
     fill("kv_dtypes", (word,) if word else None, line)
-    length, line = _length(log)
-    if length is not None and ask.max_model_len is None:
-        lines["max_model_len"] = line
+    fill("max_model_len", *_length(log))
+    _fill_adapters(log, fill)
     return FromLog(
         ask=replace(ask, **filled),  # type: ignore[arg-type]
         lines=lines,
         assumed=assumed,
-        max_model_len=ask.max_model_len or length,
         sequences=_whole(log.setting("sequences"), _MAX_COUNT) or 1,
+        flash=_flash(log),
+        pool_bytes=_whole(log.setting("kv_pool_bytes_set"), _MAX_BYTES),
+        num_blocks=_whole(log.setting("kv_blocks_set"), _MAX_LENGTH),
         warnings=tuple(talk),
     )
 
@@ -174,6 +184,33 @@ def _fill_limits(log: EngineLog, fill: Fill) -> None:
             return
 
 
+def _fill_adapters(log: EngineLog, fill: Fill) -> None:
+    lora = log.setting("lora")
+    if lora is None or lora.value is not True:
+        return
+    for field, name, otherwise in (("lora_rank", "max_lora_rank", 16), ("num_adapters", "max_loras", 1)):
+        setting = log.setting(name)
+        fill(field, _whole(setting, _MAX_GPUS) or otherwise, setting.line if setting else lora.line)
+
+
+def draft_tokens(log: EngineLog, model: Model) -> tuple[int | None, int]:
+    """Return how many tokens the model's own MTP layers draft, and the line; None where none of them does."""
+    setting = log.setting("speculative")
+    if setting is None or model.mtp is None:
+        return None, 0
+    text = str(setting.value).lower()
+    if "mtp" not in text and "nextn" not in text:
+        return None, 0
+    count = _DRAFTS.search(text)
+    return (int(count[1]) if count else 1), setting.line
+
+
+def _flash(log: EngineLog) -> bool | None:
+    setting = log.setting("flash_attention")
+    known = {"0": False, "disabled": False, "1": True, "enabled": True}
+    return None if setting is None else known.get(str(setting.value).lower())
+
+
 def _kv_word(log: EngineLog, talk: list[str]) -> tuple[str | None, int]:
     setting = log.setting("kv_dtype")
     if setting is None:
@@ -216,11 +253,18 @@ def _version(log: EngineLog, talk: list[str]) -> str | None:
         text = ""
     # Built from a checkout without tags.
     if not text or text.startswith("0.1.dev"):
-        talk.append(
-            f"the log's version {log.version!r} tells no release: the newest known rules hold (--engine-version)"
-        )
+        named = f"the log's version {log.version!r} tells no release"
+        talk.append(f"{named}: the newest known rules hold (--engine-version)")
         return None
-    return text
+    return text + _runner(log, parse_version(text)) if log.engine == "vllm" else text
+
+
+def _runner(log: EngineLog, version: tuple[int, ...]) -> str:
+    """Return the mark of the engine core or model runner where a log shows another than its version's usual one."""
+    runner = log.setting("runner")
+    if runner is not None and runner.value == "V0":
+        return "+v0" if version >= _V1_SINCE else ""
+    return "+v2" if log.setting("runner_v2") is not None and version >= _V1_ALONE else ""
 
 
 def _model_of(log: EngineLog, catalog: Catalog, place: str) -> tuple[str, int]:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve
 from infcalc.api.expecting import Expected, expected
+from infcalc.api.sizing import deployment_budgets, page_settings
 from infcalc.engines.logs.reading import EngineLog, Failure, FailureKind, Quantity
 from infcalc.engines.rules import FractionBase
 from infcalc.errors import InfcalcError
 from infcalc.frozen import frozen
+from infcalc.memory.blocks import plan
+from infcalc.memory.ledger import longest_that_fits
 from infcalc.spec.kv import KV_FORMATS
 from infcalc.units import format_memory
 
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
     from infcalc.spec.kv import KvFormat
 
 _HIGHER_FRACTIONS = (0.92, 0.95, 0.97)
-_LENGTH_STEP = 256
 _HUNDREDTH = 100
 
 
@@ -33,9 +35,7 @@ class Refusal:
     remedies: tuple[str, ...]
 
 
-def explained(
-    log: EngineLog, ask: Ask, deployment: Deployment, form: KvFormat, *, max_model_len: int
-) -> tuple[Refusal, ...]:
+def explained(log: EngineLog, ask: Ask, deployment: Deployment, form: KvFormat) -> tuple[Refusal, ...]:
     """Return each refusal of a log with its meaning and its remedies."""
     unique = {failure.kind: failure for failure in log.failures}
     return tuple(
@@ -44,7 +44,7 @@ def explained(
             line=failure.line,
             text=failure.text,
             explanation=_meaning(failure, log),
-            remedies=_remedies(failure, ask, deployment, form, failure.max_model_len or max_model_len),
+            remedies=_remedies(failure, ask, deployment, form, failure.max_model_len or deployment.max_model_len),
         )
         for failure in unique.values()
     )
@@ -86,38 +86,33 @@ def _remedies(failure: Failure, ask: Ask, deployment: Deployment, form: KvFormat
         flag = deployment.rules.fraction_flag
         if 0 < highest < 1:
             asked = replace(ask, memory_fraction=highest)
-            pool = _pool(asked, form, length)
+            pool = _pool(asked, form)
             fits = "" if pool is None else f": a KV pool of {_size(pool)} is predicted"
             found.append(f"{flag} {highest:g} is the highest that starts with what was free{fits}")
         found.append("free the memory that other processes hold, or wait until they have ended")
         return tuple(found)
-    if failure.kind is FailureKind.ONE_REQUEST and failure.estimated_tokens:
-        found.append(f"--max-model-len {failure.estimated_tokens} is the longest by the engine's own figures")
     longest = _longest(deployment, form, length, failure.available_bytes)
-    if longest and longest < length:
+    stated = failure.estimated_tokens if failure.kind is FailureKind.ONE_REQUEST else None
+    if stated:
+        agreed = " and by infcalc's" if stated == longest else ""
+        found.append(f"--max-model-len {stated} is the longest by the engine's own figures{agreed}")
+    if longest and longest < length and longest != stated:
         found.append(f"--max-model-len {longest} is the longest that is predicted to fit")
     found += [text for text, asked, kv in _changes(ask, deployment, form) if _fits(asked, kv, length)]
     return tuple(found) or ("none of a shorter length, another KV precision, a higher fraction or twice the GPUs fits",)
 
 
 def _longest(deployment: Deployment, form: KvFormat, length: int, available: float | None) -> int:
-    """Return the longest sequence that fits into what the engine had, else what is predicted, in steps of 256."""
+    """Return the longest sequence that fits into what the engine had, else into what is predicted; 0 where none."""
     if deployment.rules.fraction_base is FractionBase.NONE:
         return 0
-    low, high = 0, length // _LENGTH_STEP
-    while low < high:
-        middle = (low + high + 1) // 2
-        expectation = expected(deployment, form, max_model_len=middle * _LENGTH_STEP)
-        if _room(expectation, available) >= expectation.one_request_bytes:
-            low = middle
-        else:
-            high = middle - 1
-    return low * _LENGTH_STEP
-
-
-def _room(expectation: Expected, available: float | None) -> float:
-    pool = expectation.span(Quantity.POOL)
-    return available if available is not None else 0.0 if pool is None else pool.value
+    settings = replace(page_settings(deployment), max_model_len=length)
+    found = []
+    for budget in deployment_budgets(deployment):
+        cut = plan(deployment.model, form, deployment.parallelism, deployment.rules, settings, stage=budget.stage)
+        pool = budget.kv_pool_bytes if available is None else max(0, int(available))
+        found.append(longest_that_fits(pool, cut, deployment.rules, settings))
+    return min(found)
 
 
 def _changes(ask: Ask, deployment: Deployment, form: KvFormat) -> list[tuple[str, Ask, KvFormat]]:
@@ -139,23 +134,23 @@ def _changes(ask: Ask, deployment: Deployment, form: KvFormat) -> list[tuple[str
 
 
 def _fits(ask: Ask, form: KvFormat, length: int) -> bool:
-    expectation = _expected(ask, form, length)
+    expectation = _expected(replace(ask, max_model_len=length), form)
     if expectation is None:
         return False
     pool = expectation.span(Quantity.POOL)
     return pool is not None and pool.value > 0 and pool.value >= expectation.one_request_bytes
 
 
-def _pool(ask: Ask, form: KvFormat, length: int) -> float | None:
-    expectation = _expected(ask, form, length)
+def _pool(ask: Ask, form: KvFormat) -> float | None:
+    expectation = _expected(ask, form)
     span = None if expectation is None else expectation.span(Quantity.POOL)
     return None if span is None else span.value
 
 
-def _expected(ask: Ask, form: KvFormat, length: int) -> Expected | None:
+def _expected(ask: Ask, form: KvFormat) -> Expected | None:
     """Return what a changed deployment is expected to have; None where it cannot be."""
     try:
         changed = resolve(ask, load(ask))[0]
-        return expected(changed, kv_format(changed, form.name)[0], max_model_len=length)
+        return expected(changed, kv_format(changed, form.name)[0])
     except InfcalcError:
         return None

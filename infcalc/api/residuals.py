@@ -73,7 +73,7 @@ _BY_DESIGN = {
     Quantity.FREE_AFTER_WEIGHTS: "what was free before, and the weights",
     Quantity.NON_TORCH: "device context and communication buffers, modelled",
     Quantity.ACTIVATION: "peak of the profiling run, modelled",
-    Quantity.COMPUTE: "worst-case graph, modelled",
+    Quantity.COMPUTE: "largest graph of a micro-batch: its logits, or its scores without flash attention; modelled",
     Quantity.GRAPH_ESTIMATE: "the engine's own estimate, charged to the pool",
     Quantity.GRAPHS: "taken when graphs were captured, after the pool was set",
     Quantity.FREE_FOR_KV: "weights, activation and buffers together",
@@ -159,7 +159,7 @@ def _causes(
         return ()
     match quantity:
         case Quantity.BLOCKS | Quantity.TOKENS | Quantity.CONCURRENCY:
-            return _counted_causes(quantity, figure, span, measured, expectation)
+            return _counted_causes(figure, span, measured, expectation)
         case Quantity.WEIGHTS if abs(difference) <= _CLOSE_WEIGHTS * figure.value:
             return (Part(part="padding, buffers and rounding", effect=difference),)
         case Quantity.WEIGHTS:
@@ -170,7 +170,7 @@ def _causes(
 
 
 def _counted_causes(
-    quantity: Quantity, figure: Figure, span: Span, measured: dict[Quantity, Figure], expectation: Expected
+    figure: Figure, span: Span, measured: dict[Quantity, Figure], expectation: Expected
 ) -> tuple[Part, ...]:
     difference = figure.value - span.value
     pool, predicted = measured.get(Quantity.POOL), expectation.span(Quantity.POOL)

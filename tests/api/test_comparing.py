@@ -169,6 +169,21 @@ def test_llama_cpp_is_exact_to_the_byte() -> None:
     assert answer.result.verdict == "KV pool predicted exactly: 1.06 GiB"
 
 
+def test_the_compute_buffer_of_llama_cpp_depends_on_flash_attention() -> None:
+    # 512 x 128,256 x 4 bytes of logits and 512 x 4,096 x 4 of one hidden state: 258.5 MiB.
+    with_flash = line(compare_text(samples.LLAMA_CPP), "compute_buffer_bytes")
+    assert with_flash.predicted == (128_256 + 4096) * 512 * 4 == 258.5 * 2**20
+    without = samples.LLAMA_CPP.replace("flash_attn    = 1", "flash_attn    = 0")
+    # 32 heads x 512 x 16,384 cells x 4 bytes of scores.
+    scores = line(compare_text(without), "compute_buffer_bytes").predicted
+    assert scores is not None
+    assert 2**30 < scores < 1.1 * 2**30
+    unknown = line(compare_text(samples.LLAMA_CPP.replace("flash_attn", "flash")), "compute_buffer_bytes")
+    assert unknown.predicted == with_flash.predicted
+    assert unknown.predicted_high is not None
+    assert unknown.predicted_high > scores
+
+
 def test_sglang_is_split_by_its_own_identity() -> None:
     answer = compare_text(samples.SGLANG, L4)
     pool = line(answer, "kv_pool_bytes")
@@ -255,6 +270,15 @@ def test_a_gpu_is_found_where_a_line_names_it() -> None:
         compare_text("device_name=NVIDIA_FooBar_9000.json\n" + samples.V1_H100)
 
 
+def test_the_memory_of_another_card_than_said_is_taken_from_the_log() -> None:
+    answer = compare_text(samples.V1_H100.replace("/79.18 GiB", "/47.50 GiB"), Ask(gpus=("rtx4090",)))
+    assert line(answer, "device_total_bytes").predicted == round(47.5 * GIB)
+    assert any("47.50 GiB" in warning and "--gpu" in warning for warning in answer.warnings)
+    usual = compare_text(samples.V1_H100, H100)
+    assert line(usual, "device_total_bytes").predicted != round(79.18 * GIB)
+    assert not any("--gpu" in warning for warning in usual.warnings)
+
+
 def test_a_log_without_model_or_gpu_says_what_to_add() -> None:
     with pytest.raises(UsageError, match="GPU") as no_gpu:
         compare_text(samples.V1_H100)
@@ -293,10 +317,8 @@ def test_a_refusal_for_length_is_explained_and_mended() -> None:
     assert refusal.line == 4
     assert "10.00 GiB" in refusal.explanation
     assert "4.45 GiB" in refusal.explanation
-    assert "--max-model-len 18224 is the longest by the engine's own figures" in refusal.remedies
-    predicted = next(text for text in refusal.remedies if text.endswith("predicted to fit"))
-    # 4.45 GiB hold 18,227 tokens of 262,144 bytes.
-    assert 17_900 <= int(predicted.split()[1]) <= 18_227
+    # 4.45 GiB hold 1,139 blocks of 16 tokens, of 262,144 bytes each.
+    assert refusal.remedies[0] == "--max-model-len 18224 is the longest by the engine's own figures and by infcalc's"
     assert "tensor parallelism over 2 GPUs" in refusal.remedies
     # Half of ten GiB still exceeds the room.
     assert "--kv-cache-dtype fp8" not in refusal.remedies
@@ -328,9 +350,38 @@ def test_a_pool_beyond_the_budget_and_a_negative_estimate_are_contradictions() -
     )
 
 
-def test_settings_that_change_the_pool_are_told() -> None:
-    text = samples.V1_H100.replace("'max_model_len'", "'kv_cache_memory_bytes': 1000000000, 'max_model_len'")
-    assert any("set by hand" in warning for warning in compare_text(text, H100).warnings)
+def test_a_pool_set_by_hand_is_taken_as_it_is() -> None:
+    pool = 16 * 131_072 * 1000
+    text = samples.V1_H100.replace("'max_model_len'", f"'kv_cache_memory_bytes': {pool}, 'max_model_len'")
+    answer = compare_text(text, H100)
+    assert line(answer, "kv_pool_bytes").predicted == pool
+    assert line(answer, "kv_cache_tokens").predicted == 16_000
+    assert any("set by hand" in warning for warning in answer.warnings)
+    blocks = samples.V1_H100.replace("'max_model_len'", "'num_gpu_blocks_override': 500, 'max_model_len'")
+    assert line(compare_text(blocks, H100), "kv_cache_tokens").predicted == 8000
+
+
+def test_adapters_and_the_models_own_drafts_are_taken_from_the_arguments() -> None:
+    lora = samples.V1_H100.replace("'max_model_len'", "'enable_lora': True, 'max_loras': 4, 'max_model_len'")
+    plain = line(compare_text(samples.V1_H100, H100), "weights_bytes").predicted
+    held = line(compare_text(lora, H100), "weights_bytes").predicted
+    assert plain is not None
+    assert held is not None
+    assert held > plain
+    drafts = "speculative_config=SpeculativeConfig(method='mtp', num_spec_tokens=2)"
+    deep = samples.V1_H100.replace("meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-V3").replace(
+        "tensor_parallel_size=1", "tensor_parallel_size=8"
+    )
+    ask = Ask(gpus=("h200",))
+    without = line(compare_text(deep, ask), "weights_bytes").predicted
+    answer = compare_text(deep.replace("speculative_config=None", drafts), ask)
+    assert {item.name: item.value for item in answer.inputs}.get("num_draft_tokens", 2) == 2
+    drafted = line(answer, "weights_bytes").predicted
+    assert without is not None
+    assert drafted is not None
+    assert drafted > without
+    eagle = samples.V1_H100.replace("speculative_config=None", drafts.replace("mtp", "eagle3"))
+    assert any("not modelled" in warning for warning in compare_text(eagle, H100).warnings)
 
 
 def test_a_version_that_tells_nothing_is_replaced_with_a_warning() -> None:
@@ -338,6 +389,16 @@ def test_a_version_that_tells_nothing_is_replaced_with_a_warning() -> None:
     answer = compare_text(text, H100)
     assert answer.result.engine_version != "0.1.dev1"
     assert any("--engine-version" in warning for warning in answer.warnings)
+
+
+def test_the_engine_core_is_read_from_the_lines() -> None:
+    old = samples.V0_V100.replace("(v0.7.3)", "(v0.8.5)")
+    ask = Ask(gpus=("v100",))
+    assert compare_text(old, ask).result.engine_version == "0.8.5+v0"
+    assert compare_text(samples.V0_V100, ask).result.engine_version == "0.7.3"
+    second = samples.V1_H100.replace("0.11.0", "0.28.0").replace("gpu_model_runner.py", "model_runner.py")
+    assert compare_text(second, H100).result.engine_version == "0.28.0+v2"
+    assert compare_text(samples.V1_H100, H100).result.engine_version == "0.11.0"
 
 
 def test_explanations_name_each_line() -> None:

@@ -28,6 +28,7 @@ GRAMMAR = Grammar(
         shape("cells", r"cells,.{0,20}layers,\s*(?:[0-9]{1,6}/)?<sequences> seqs"),
         shape("n_ctx ", r"\bn_ctx\s{0,20}=\s*<max_model_len>"),
         shape("n_ubatch", r"\bn_ubatch\s{0,20}=\s*<max_num_batched_tokens>"),
+        shape("flash_attn", r"\bflash_attn\s{0,20}=\s*(?P<flash_attention>\w{1,12})"),
         shape("n_seq_max", r"\bn_seq_max\s{0,20}=\s*<sequences>"),
         shape("layers to GPU", r"offloaded <offloaded_layers>/<layers> layers to GPU"),
         shape(

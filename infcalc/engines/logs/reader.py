@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 GRAMMARS = (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP)
 _QUANTITIES = {quantity.value: quantity for quantity in Quantity}
-_TEXT_SETTINGS = frozenset({"version", "runner", "model", "served_name", "kv_dtype"})
+_TEXT_SETTINGS = frozenset({"version", "runner", "model", "served_name", "kv_dtype", "flash_attention"})
 _TRUTHS = frozenset({"graphs_uncharged", "runner_v2"})
 _RANKS = frozenset({"device"})
 _MAX_FIGURE = 1e18

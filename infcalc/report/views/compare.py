@@ -65,8 +65,7 @@ def view(answer: Answer[CompareResult]) -> View:
         ),
     )
     refusals = tuple(
-        f"what would start instead of line {refusal.line}: {'; '.join(refusal.remedies)}"
-        for refusal in result.refusals
+        f"what would start instead of line {refusal.line}: {'; '.join(refusal.remedies)}" for refusal in result.refusals
     )
     return view_of(answer, tables=(lines, causes), verdict=result.verdict, findings=refusals)
 

@@ -113,10 +113,11 @@ llama_context: n_seq_max     = 4
 llama_context: n_ctx         = 16384
 llama_context: n_ctx_per_seq = 4096
 llama_context: n_ubatch      = 512
+llama_context: flash_attn    = 1
 llama_kv_cache_unified:      CUDA0 KV buffer size =  1088.00 MiB
 llama_kv_cache_unified: size = 1088.00 MiB ( 16384 cells,  32 layers,  4/4 seqs), K (q8_0):  544.00 MiB, V (q8_0):  \
 544.00 MiB
-llama_context:      CUDA0 compute buffer size =   560.00 MiB
+llama_context:      CUDA0 compute buffer size =   258.50 MiB
 llama_context:  CUDA_Host compute buffer size =    40.01 MiB
 """
 
