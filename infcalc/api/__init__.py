@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from infcalc.api.fitting import concurrency
     from infcalc.api.listing import gpus, models, show
     from infcalc.api.sizing import kv
-    from infcalc.api.validating import validate_memory
     from infcalc.api.users import Load
+    from infcalc.api.validating import validate_memory
     from infcalc.errors import InfcalcError
 
 __all__ = [

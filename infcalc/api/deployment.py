@@ -183,7 +183,7 @@ def _check_numbers(ask: Ask) -> None:
         "--max-num-seqs": ask.max_num_seqs,
         "--max-num-batched-tokens": ask.max_num_batched_tokens,
         "--block-size": ask.block_size,
-        "--num-draft-tokens": ask.num_draft_tokens,
+        "--mtp-tokens": ask.num_draft_tokens,
         "--lora-rank": ask.lora_rank,
         "--max-loras": ask.num_adapters,
     }
@@ -225,7 +225,9 @@ def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bo
     quantization, weights, weights_origin = _weights(ask, model)
     # Attention-DP ranks that share experts keep the same communicators as TP ranks.
     joined = parallelism.tp * (parallelism.dp if parallelism.ep > 1 else 1)
-    rules = engine_rules(ask.engine or REFERENCE_ENGINE, ask.engine_version, gpu, tp=joined)
+    version, version_talk = _known_version(ask.engine or REFERENCE_ENGINE, ask.engine_version)
+    rules = engine_rules(ask.engine or REFERENCE_ENGINE, version, gpu, tp=joined)
+    talk += version_talk
     talk += [*_version_warnings(rules), *_machine_warnings(gpu, parallelism)]
     fraction = rules.fraction if ask.memory_fraction is None else ask.memory_fraction
     if rules.fraction is None:
@@ -241,7 +243,7 @@ def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bo
     )
     drafts = ask.num_draft_tokens or 0
     if drafts and model.mtp is None:
-        raise UsageError(f"{model.name} has no MTP layers", place="--num-draft-tokens", hint="leave it out")
+        raise UsageError(f"{model.name} has no MTP layers", place="--mtp-tokens", hint="leave it out")
 
     def origin(given: object, otherwise: str) -> str:
         return _GIVEN if given is not None and given != () else otherwise
@@ -374,6 +376,23 @@ def _version_warnings(rules: EngineRules) -> list[str]:
     return [
         f"{rules.engine} {rules.version} is newer than {rules.newest}, the newest whose rules are known: those hold"
     ]
+
+
+def _known_version(engine: str, text: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """Return the version whose rules hold for what a user calls a version, and a warning where that is not the same."""
+    # The builds of llama.cpp are called by commit; its rules are one set.
+    if text is None or engine.strip().lower() in {"llama.cpp", "llamacpp", "llama-server", "llama_cpp"}:
+        return text, ()
+    try:
+        parse_version(text)
+    except UsageError as unread:
+        from infcalc.engines.reported import read_version_text  # noqa: PLC0415 - only for unusual versions
+
+        read = read_version_text(engine.strip().lower(), text)
+        if read.version is None:
+            raise unread from None
+        return read.version, read.assumptions or (f"version {text!r}: the rules of {read.version} taken",)
+    return text, ()
 
 
 def _machine_warnings(gpu: Gpu, parallelism: Parallelism) -> list[str]:

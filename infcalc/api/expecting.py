@@ -82,8 +82,8 @@ def expected(
         form,
         deployment.parallelism,
         deployment.rules,
-        stages,
-        page_settings(deployment),
+        stages=stages,
+        settings=page_settings(deployment),
         context_tokens=deployment.max_model_len,
     )
     plain = _is_plain(parts[book.stage])

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.deployment import Deployment
 from infcalc.api.sizing import deployment_budgets, page_settings
-from infcalc.memory.ledger import Basis, ledger
+from infcalc.memory.blocks import plan
+from infcalc.memory.ledger import Basis, ledger, longest_that_fits
 
 if TYPE_CHECKING:
     from infcalc.engines.rules import Band
@@ -36,11 +37,21 @@ def deployment_ledger(
         form,
         deployment.parallelism,
         deployment.rules,
-        stages,
-        page_settings(deployment),
+        stages=stages,
+        settings=page_settings(deployment),
         context_tokens=context_tokens,
         weights_basis=basis,
     )
+
+
+def longest_for(deployment: Deployment, form: KvFormat) -> int:
+    """Return the largest ``max_model_len`` of which one sequence fits on every stage; 0 where none does."""
+    settings = page_settings(deployment)
+    lengths = []
+    for stage in deployment_budgets(deployment):
+        cut = plan(deployment.model, form, deployment.parallelism, deployment.rules, settings, stage=stage.stage)
+        lengths.append(longest_that_fits(stage.kv_pool_bytes, cut, deployment.rules, settings))
+    return min(lengths)
 
 
 def _widened(deployment: Deployment, stage: Budget, unstated: tuple[str, ...]) -> Budget:

@@ -174,7 +174,7 @@ def check_model_len(deployment: Deployment) -> None:
     limit = deployment.model.max_context_tokens
     if limit is not None and deployment.max_model_len > limit:
         raise UsageError(
-            f"{deployment.max_model_len:,} tokens are more than the {limit:,} that {deployment.model.name} was made for",
+            f"{deployment.max_model_len:,} tokens: {deployment.model.name} was made for {limit:,}",
             place="--max-model-len",
             hint=f"at most {limit}; use --context to size a longer sequence, or a config.json with RoPE scaling",
         )

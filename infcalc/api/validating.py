@@ -1,7 +1,7 @@
 """How right is the memory ledger? Its predictions against the memory figures of recorded start-up logs.
 
-Only settings and properties of the machine go into a prediction, never a figure the engine printed about its memory;
-the one exception is a checkpoint that the entry does not identify: then its printed weights stand in, and are not scored.
+Only settings and properties of the machine go into a prediction, never a figure the engine printed about its memory.
+One exception is a checkpoint that the entry does not identify: then its printed weights stand in, and are not scored.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _FULL = "full"
 _WIDE_FRACTION = 0.35
 _UNSLOTH_RANK = 64
 _LORA_RANK = 16
+_MOST_BLOCK_TOKENS = 256
+"""Larger blocks are those an engine computes for a hybrid model: no setting."""
 _DRAFT_LAYERS = 3
 _FEW_SEQUENCES = 8
 _RECENT = (0, 20)
@@ -110,8 +112,10 @@ def validate_memory(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Vali
         inputs=(Input(name="file", value=path, origin="given"), Input(name="entries", value=len(entries), origin=path)),
         assumptions=(
             "scored are entries of quality full; errors are of the prediction, relative to the measurement",
-            "no printed memory figure goes into a prediction; where the checkpoint is not identified its printed "
-            "weights stand in and are not scored",
+            (
+                "no printed memory figure goes into a prediction; where the checkpoint is not identified its printed "
+                "weights stand in and are not scored"
+            ),
         ),
         warnings=tuple(dict.fromkeys(talk)),
     )
@@ -189,7 +193,7 @@ def predict(entry: Mapping[str, Any], catalog: Catalog) -> _Prediction:
     if not stands_in and "dspark" in str(entry.get("spec_decode") or ""):
         base = replace(base, additions=replace(base.additions, draft_bytes=_draft_head_bytes(base)))
     if stands_in:
-        base = replace(base, additions=replace(base.additions, weights_bytes=round(float(printed) * GIB)))
+        base = replace(base, additions=replace(base.additions, weights_bytes=round(float(printed or 0) * GIB)))
     form, _, _ = kv_format(base, _kv_word(entry, base))
     assumed = _assumed(entry, version.assumptions, gpu.exact, fraction is None)
     book = deployment_ledger(base, form, context_tokens=base.max_model_len, unstated=assumed)
@@ -235,7 +239,7 @@ def _block_size(engine: str, model: Any, entry: Mapping[str, Any]) -> int | None
     """Return the asked block size; what a hybrid model's engine computed for itself is not a setting."""
     size = entry.get("block_size")
     hybrid = any(isinstance(run.layer.mixer, RecurrentMixer | CompressedAttention) for run in model.layers)
-    return None if hybrid or (engine == "vllm" and size is not None and size > 256) else size
+    return None if hybrid or (engine == "vllm" and size is not None and size > _MOST_BLOCK_TOKENS) else size
 
 
 def _lora_rank(entry: Mapping[str, Any], text: str) -> int | None:
@@ -461,19 +465,22 @@ def _summaries(cases: tuple[ValidationCase, ...]) -> tuple[ValidationSummary, ..
     return tuple(found)
 
 
+_RANGES = (((0, 20), "vllm from 0.20"), ((0, 17), "vllm V1 0.17-0.19"), ((0, 8), "vllm V1 0.8-0.16"))
+
+
 def version_range(engine: str, version: str) -> str:
-    """Return the range of versions whose memory rules are the same."""
+    """Return the range of versions whose memory rules are the same.
+
+    >>> version_range("vllm", "0.9+v0"), version_range("vllm", "0.19.0"), version_range("sglang", "0.5.2")
+    ('vllm V0', 'vllm V1 0.17-0.19', 'sglang')
+    """
     if engine != "vllm":
         return engine
     if version.endswith("+v0"):
         return "vllm V0"
-    try:
-        minor = int(version.split(".")[1].split("+")[0])
-    except (IndexError, ValueError):
-        return "vllm unknown"
-    if minor < 8:
-        return "vllm V0"
-    return "vllm V1 0.8-0.16" if minor < 17 else "vllm V1 0.17-0.19" if minor < 20 else "vllm from 0.20"
+    found = read_version_text(engine, version).version
+    at = parse_version(found) if found else (0,)
+    return next((name for start, name in _RANGES if at >= start), "vllm V0")
 
 
 def summary(quantity: str, group: str, cases: Iterable[ValidationCase]) -> ValidationSummary:

@@ -97,6 +97,26 @@ DEPLOYMENT = (
     ),
 )
 
+BESIDES = (
+    _deployment(
+        "mtp_tokens",
+        "--mtp-tokens",
+        kind=_Whole,
+        text="Draft tokens of the model's own MTP layers, which are then loaded and cached. [none]",
+    ),
+    _deployment("lora_rank", "--lora-rank", kind=_Whole, text="Largest rank of LoRA adapters. [no adapters]"),
+    _deployment("max_loras", "--max-loras", kind=_Whole, text="LoRA adapters held at once. [1]"),
+    Option(
+        name="text_only",
+        flags=("--text-only",),
+        kind=bool,
+        default=False,
+        help="Serve a multimodal model without pictures: none are profiled.",
+        group="Deployment",
+    ),
+)
+"""What a deployment holds beside the model."""
+
 CONTEXT = (
     Option(
         name="context",

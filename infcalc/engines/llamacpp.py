@@ -41,7 +41,7 @@ def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
         non_torch_source=buffers.source,
         profile=NO_PROFILE,
         token_line=TokenLine.CONTEXT,
-        token_line_source="llama.cpp allocates cells for the asked context, padded to 256",
+        printed_line_source="llama.cpp allocates cells for the asked context, padded to 256",
         allocator=Allocator.CELLS,
         allocation_bytes=0,
     )

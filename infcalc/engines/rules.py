@@ -150,7 +150,7 @@ class EngineRules:
     non_torch_source: str = ""
     profile: ProfileRules = NO_PROFILE
     token_line: TokenLine = TokenLine.BLOCKS
-    token_line_source: str = ""
+    printed_line_source: str = ""
     allocator: Allocator = Allocator.UNIFORM
     null_blocks: int = 0
     """Blocks that hold no tokens."""

@@ -72,7 +72,7 @@ def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
         non_torch_source=buffers.source,
         profile=NO_PROFILE,
         token_line=TokenLine.POOL,
-        token_line_source="SGLang: pool // bytes per token, floored to a page",
+        printed_line_source="SGLang: pool // bytes per token, floored to a page",
         allocator=Allocator.TWO_POOLS if two_pools else Allocator.UNIFORM,
         absorbed_latent_copies=1,
         whole_allocations=True,

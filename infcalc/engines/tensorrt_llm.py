@@ -86,6 +86,6 @@ def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
         non_torch_source=buffers.source,
         profile=_PROFILE,
         token_line=TokenLine.POOL,
-        token_line_source="TensorRT-LLM: pool // bytes per token, rounded to blocks",
+        printed_line_source="TensorRT-LLM: pool // bytes per token, rounded to blocks",
         absorbed_latent_copies=1,
     )

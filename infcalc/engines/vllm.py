@@ -8,6 +8,7 @@ with model runner V2.
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from infcalc.engines.rules import (
@@ -24,6 +25,7 @@ from infcalc.engines.rules import (
     linked,
     parse_version,
 )
+from infcalc.frozen import frozen
 from infcalc.units import GIB, MIB
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ _V0_PROFILE = (
             split_gemm_copies=8,
             unchunked=True,
             sampler_on_first_rank=True,
-            source="un-chunked profiling run of max_model_len tokens: inner widths and 3.0 to 3.1 hidden states (3 logs)",
+            source="un-chunked run of max_model_len tokens: inner widths and 3.0 to 3.1 hidden states (3 logs)",
         ),
         source="",
     ),
@@ -85,7 +87,7 @@ _V0_PROFILE = (
             unchunked=True,
             sampler_on_first_rank=True,
             chunk_from_tokens=32768,
-            source="un-chunked profiling run of max_model_len tokens: inner widths and 3.0 to 3.1 hidden states (3 logs)",
+            source="un-chunked run of max_model_len tokens: inner widths and 3.0 to 3.1 hidden states (3 logs)",
         ),
         source="",
     ),
@@ -175,7 +177,7 @@ def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
             _V2_PROFILE if generation == "v2" else profile, encoder_high_fraction=3.2 if at < _V1_VIDEO_UNTIL else 1.6
         ),
         token_line=TokenLine.CONCURRENCY if at >= (0, 20) else TokenLine.GROUPS if hybrid else TokenLine.BLOCKS,
-        token_line_source=_token_line_source(at, hybrid=hybrid),
+        printed_line_source=_printed_line(at, hybrid=hybrid),
         allocator=Allocator.PAGE_GROUPS if hybrid else Allocator.UNIFORM,
         null_blocks=0 if generation == "v0" else 1,
         recurrent_pages=2 if at >= (0, 20) else 1,
@@ -185,7 +187,8 @@ def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
         absorbed_latent_copies=0 if at < (0, 7) else 1,
         absorbed_output=(0, 7) <= at < (0, 8),
         loaded_as=(("nf4_dq", "nf4"),),
-        **_expert_padding(gpu),
+        expert_input_multiple=256,
+        expert_inner_multiple=_expert_inner_multiple(gpu),
     )
 
 
@@ -200,17 +203,15 @@ def _generation(named: str, at: tuple[int, ...]) -> str:
     return at_version(_GENERATION, at).value
 
 
-def _expert_padding(gpu: Gpu) -> dict[str, int]:
-    """Return to what MXFP4 experts are padded: Hopper's Triton kernels pad one side, Marlin and Blackwell both."""
+def _expert_inner_multiple(gpu: Gpu) -> int:
+    """Return to what the inner width of MXFP4 experts is padded: not on Hopper, whose Triton kernels pad one side."""
     capability = _capability(gpu)
-    if (9, 0) <= capability < (10, 0):
-        return {"expert_input_multiple": 256, "expert_inner_multiple": 1}
-    if (10, 0) <= capability < _CONSUMER_BLACKWELL:
-        return {"expert_input_multiple": 256, "expert_inner_multiple": 256}
-    return {"expert_input_multiple": 256, "expert_inner_multiple": 128}
+    if _HOPPER <= capability < (10, 0):
+        return 1
+    return 256 if (10, 0) <= capability < _CONSUMER_BLACKWELL else 128
 
 
-def _token_line_source(at: tuple[int, ...], *, hybrid: bool) -> str:
+def _printed_line(at: tuple[int, ...], *, hybrid: bool) -> str:
     if at >= (0, 20):
         return "vLLM from 0.20: int(concurrency x max_model_len)"
     if hybrid:
@@ -218,40 +219,114 @@ def _token_line_source(at: tuple[int, ...], *, hybrid: bool) -> str:
     return "vLLM up to 0.9: blocks x block size"
 
 
+class _Place(StrEnum):
+    """What a rank's context and buffers depend on."""
+
+    UNIFIED = "unified memory"
+    ONE_ROCM = "one AMD GPU"
+    ROCM = "several AMD GPUs"
+    ONE = "one GPU"
+    PCIE = "several GPUs without a scale-up link"
+    FIRST_NVLINK = "engine V0, several GPUs with NVLink"
+    FIRST_WIDE_NVLINK = "engine V0, 8 Hopper GPUs"
+    NVLINK = "several GPUs with NVLink"
+
+
+@frozen
+class _Buffers:
+    """Context and buffers of a rank: what is there at any number of ranks, and what each rank adds."""
+
+    fixed: Band
+    each_rank_bytes: int = 0
+
+    def at(self, tp: int) -> Band:
+        more = self.each_rank_bytes * tp
+        return Band(
+            value_bytes=self.fixed.value_bytes + more,
+            low_bytes=self.fixed.low_bytes + more // 2,
+            high_bytes=self.fixed.high_bytes + more,
+            source=self.fixed.source,
+        )
+
+
+def _since(
+    version: tuple[int, ...], figures: tuple[float, float, float], source: str, *, each: float = 0.0
+) -> Since[_Buffers]:
+    """Return a step from value, low and high in GiB."""
+    buffers = _Buffers(fixed=band(*figures, source), each_rank_bytes=round(each * GIB))
+    return Since(version=version, value=buffers, source=source)
+
+
+_NON_TORCH: dict[_Place, tuple[Since[_Buffers], ...]] = {
+    _Place.UNIFIED: (
+        _since(
+            (0,),
+            (0.3, 0.0, 3.8),
+            "unified memory: 0.6 GiB and 6 % of the weights, which the loader still holds (5 logs: 1 to 6 GiB)",
+            each=0.3,
+        ),
+    ),
+    _Place.ONE_ROCM: (_since((0,), (0.55, 0.5, 0.7), "ROCm at TP 1: 0.53 to 0.6 GiB (4 logs)"),),
+    _Place.ROCM: (_since((0,), (1.8, 0.6, 2.6), "ROCm with TP: 1.78 GiB (1 log)"),),
+    _Place.ONE: (
+        _since(
+            (0,),
+            (0.09, 0.01, 0.35),
+            "CUDA at TP 1 up to 0.10: 0.01 to 0.16 GiB, 0.35 at most (10 logs)",
+        ),
+        _since((0, 11), (0.14, 0.05, 0.3), "CUDA at TP 1, 0.11 to 0.14: 0.13 to 0.16 GiB (5 logs)"),
+        _since((0, 15), (0.25, 0.15, 0.4), "CUDA at TP 1 from 0.15: 0.23 to 0.27 GiB (5 logs)"),
+    ),
+    _Place.PCIE: (
+        _since((0,), (0.32, 0.2, 0.45), "PCIe with TP up to 0.11: 0.25 to 0.4 GiB (4 logs)"),
+        _since((0, 12), (0.5, 0.25, 1.2), "PCIe with TP from 0.12: 0.3 to 1.0 GiB, once 2.7"),
+    ),
+    _Place.FIRST_NVLINK: (
+        _since(
+            (0,),
+            (0.4, 0.1, 2.4),
+            "V0 with NVLink, more with each rank: 0.4 GiB at 2, 0.9 to 3 at 8, 3.6 once (4 logs)",
+            each=0.22,
+        ),
+    ),
+    _Place.FIRST_WIDE_NVLINK: (
+        _since(
+            (0,),
+            (7.3, 3.5, 8.0),
+            "V0 on 8 Hopper GPUs: NVLink SHARP buffers of NCCL, 7.2 to 7.5 GiB (2 logs)",
+        ),
+    ),
+    _Place.NVLINK: (
+        _since(
+            (0,),
+            (0.6, 0.2, 1.1),
+            "NVLink, 0.8 to 0.11, more with each rank: 0.55 to 1.4 GiB at 2, 2.4 at 4, some 4 at 8 (5 logs)",
+            each=0.4,
+        ),
+        _since((0, 12), (2.1, 1.7, 2.3), "NVLink with TP, 0.12 to 0.19: 2.06 to 2.17 GiB (6 logs)"),
+        _since((0, 20), (1.75, 1.3, 2.3), "NVLink with TP from 0.20: 1.74 GiB on 8 H200 (1 log)"),
+    ),
+}
+_UNIFIED_WEIGHT_FRACTION = 0.06
+
+
 def _non_torch(at: tuple[int, ...], generation: str, gpu: Gpu, tp: int) -> tuple[Band, float]:
     """Return context and buffers of a rank, and the share of the weights that counts besides."""
-    if gpu.unified_memory:
-        said = "unified memory: 0.6 GiB and 6 % of the weights, which the loader still holds (5 logs: 1 to 6 GiB)"
-        return band(0.6 + (0.6 if tp > 1 else 0.0), 0.2, 4.0, said), 0.06
-    if gpu.vendor == "AMD":
-        if tp == 1:
-            return band(0.55, 0.5, 0.7, "ROCm at TP 1: 0.53 to 0.6 GiB (4 logs)"), 0.0
-        return band(1.8, 0.6, 2.6, "ROCm with TP: 1.78 GiB (1 log)"), 0.0
-    if tp == 1:
-        if at < (0, 11):
-            return band(0.09, 0.01, 0.35, "CUDA at TP 1 up to 0.10: 0.01 to 0.16 GiB, 0.35 at most (10 logs)"), 0.0
-        if at < (0, 15):
-            return band(0.14, 0.05, 0.3, "CUDA at TP 1, 0.11 to 0.14: 0.13 to 0.16 GiB (5 logs)"), 0.0
-        return band(0.25, 0.15, 0.4, "CUDA at TP 1 from 0.15: 0.23 to 0.27 GiB (5 logs)"), 0.0
-    if not linked(gpu, tp=tp):
-        if at < (0, 12):
-            return band(0.32, 0.2, 0.45, "PCIe with TP up to 0.11: 0.25 to 0.4 GiB (4 logs)"), 0.0
-        return band(0.5, 0.25, 1.2, "PCIe with TP from 0.12: 0.3 to 1.0 GiB, once 2.7"), 0.0
-    if generation == "v0":
-        if tp >= _WIDE_TP and _capability(gpu) >= _HOPPER:
-            return band(
-                7.3, 3.5, 8.0, "V0 on 8 Hopper GPUs: NVLink SHARP buffers of NCCL, 7.2 to 7.5 GiB (2 logs)"
-            ), 0.0
-        more = 0.22 * tp
-        said = "V0 with NVLink, more with each rank: 0.4 GiB at 2, 0.9 to 3 at 8, 3.6 once (4 logs)"
-        return band(0.4 + more, 0.1 + more / 2, 2.4 + more, said), 0.0
-    if at < (0, 12):
-        more = 0.4 * tp
-        said = "NVLink, 0.8 to 0.11, more with each rank: 0.55 to 1.4 GiB at 2, 2.4 at 4, some 4 at 8 (5 logs)"
-        return band(0.6 + more, 0.2 + more / 2, 1.0 + more * 1.2, said), 0.0
-    if at < (0, 20):
-        return band(2.1, 1.7, 2.3, "NVLink with TP, 0.12 to 0.19: 2.06 to 2.17 GiB (6 logs)"), 0.0
-    return band(1.75, 1.3, 2.3, "NVLink with TP from 0.20: 1.74 GiB on 8 H200 (1 log), 2.1 before"), 0.0
+    step = at_version(_NON_TORCH[_place(generation, gpu, tp)], at)
+    return step.value.at(tp), _UNIFIED_WEIGHT_FRACTION if gpu.unified_memory else 0.0
+
+
+def _place(generation: str, gpu: Gpu, tp: int) -> _Place:
+    first = generation == "v0"
+    several = (
+        (gpu.unified_memory, _Place.UNIFIED),
+        (gpu.vendor == "AMD", _Place.ROCM if tp > 1 else _Place.ONE_ROCM),
+        (tp == 1, _Place.ONE),
+        (not linked(gpu, tp=tp), _Place.PCIE),
+        (first and tp >= _WIDE_TP and _capability(gpu) >= _HOPPER, _Place.FIRST_WIDE_NVLINK),
+        (first, _Place.FIRST_NVLINK),
+    )
+    return next((place for holds, place in several if holds), _Place.NVLINK)
 
 
 def _scheduler(version: tuple[int, ...], generation: str, gpu: Gpu) -> SchedulerDefaults:

@@ -117,9 +117,7 @@ def _specs(
 ) -> list[_Spec]:
     tp = parallelism.tp
     match mixer:
-        case None:
-            return []
-        case GroupedAttention(shares_kv=True):
+        case None | GroupedAttention(shares_kv=True) | CompressedAttention(compression=0):
             return []
         case GroupedAttention():
             width: float = grouped_entry_bytes(mixer, kv, tp=tp)
@@ -129,8 +127,6 @@ def _specs(
             return [_Spec(bytes_per_token=width, window_tokens=mixer.window_tokens if windowed else None)]
         case LatentAttention():
             return [_Spec(bytes_per_token=_latent_width(mixer, kv, tp, rules), latent=True)]
-        case CompressedAttention(compression=0):
-            return []
         case CompressedAttention():
             width = compressed_entry_bytes(mixer, kv) / mixer.compression
             if mixer.indexer is not None and not mixer.indexer.shared:
@@ -271,11 +267,11 @@ def request_blocks(cut: PagePlan, num_tokens: int, rules: EngineRules, settings:
             held = min(group.window_tokens - 1 + flight, num_tokens)
             total += -(-held // group.block_tokens) + 1
         else:
-            total += -(-(-(-num_tokens // settings.dcp)) // group.block_tokens)
+            total += _ceil(_ceil(num_tokens, settings.dcp), group.block_tokens)
     return total
 
 
-def printed(pool_bytes: int, cut: PagePlan, rules: EngineRules, settings: Settings) -> tuple[int, int, float | None]:
+def printed(pool_bytes: int, cut: PagePlan, rules: EngineRules, settings: Settings) -> tuple[int, int, float]:
     """Return blocks, the token line and the maximum concurrency, as the engine prints them."""
     blocks = blocks_of(pool_bytes, cut)
     length = settings.max_model_len
@@ -310,8 +306,7 @@ def _concurrency(pool_bytes: int, blocks: int, cut: PagePlan, rules: EngineRules
 
 
 def sequences_in(pool_bytes: int, cut: PagePlan, num_tokens: int, rules: EngineRules, settings: Settings) -> int:
-    """Return how many sequences of ``num_tokens`` a pool truly holds while they decode: whole pages, one step in
-    flight only where windows keep it."""
+    """Return how many sequences of ``num_tokens`` a pool truly holds while they decode, in whole pages."""
     blocks = blocks_of(pool_bytes, cut) - rules.null_blocks
     if cut.fixed_bytes_per_request:
         pages = -(-num_tokens // cut.block_tokens)
@@ -326,5 +321,9 @@ def sequences_in(pool_bytes: int, cut: PagePlan, num_tokens: int, rules: EngineR
                 1 if num_tokens > group.window_tokens else 0
             )
         else:
-            taken += -(-(-(-num_tokens // settings.dcp)) // group.block_tokens)
+            taken += _ceil(_ceil(num_tokens, settings.dcp), group.block_tokens)
     return max(0, blocks) // max(1, taken)
+
+
+def _ceil(value: int, by: int) -> int:
+    return -(-value // by)

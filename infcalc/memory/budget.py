@@ -304,7 +304,7 @@ def room(
 def _several_kinds(
     model: Model, kv: KvFormat, parallelism: Parallelism, paging: tuple[EngineRules, Settings] | None, stage: int
 ) -> PagePlan | None:
-    """Return how an engine cuts its pool where layers of several kinds share it; None where exact bytes tell as much."""
+    """Return how an engine cuts a pool that layers of several kinds share; None where exact bytes tell as much."""
     if paging is None:
         return None
     rules, settings = paging

@@ -93,6 +93,8 @@ class Ledger:
     needed_bytes: int
     missing_bytes: int
     fits: bool
+    offload_bytes: int
+    """Weights that lie in host memory."""
     page_groups: tuple[str, ...]
     padding_fraction: float
 
@@ -100,7 +102,8 @@ class Ledger:
     def largest_doubt(self) -> str:
         """The modelled line with the widest band, and what the engine did not say that it hangs on."""
         widest = max(self.lines, key=lambda line: line.high_bytes - line.low_bytes)
-        return f"{widest.name} between {format_bytes(widest.low_bytes)} and {format_bytes(widest.high_bytes)} ({widest.source})"
+        span = f"{format_bytes(widest.low_bytes)} and {format_bytes(widest.high_bytes)}"
+        return f"{widest.name} between {span} ({widest.source})"
 
     def line(self, name: str) -> Line:
         """Return the line of that name; one of no bytes where the ledger has none."""
@@ -116,16 +119,24 @@ def ledger(
     kv: KvFormat,
     parallelism: Parallelism,
     rules: EngineRules,
+    *,
     stages: tuple[Budget, ...],
     settings: Settings,
-    *,
     context_tokens: int,
     weights_basis: Basis = Basis.EXACT,
 ) -> Ledger:
     """Return the ledger of the rank that governs: whose pool holds the fewest sequences, then the fewest tokens."""
     found = [
         _of_stage(
-            model, gpu, kv, parallelism, rules, budget, settings, context_tokens=context_tokens, basis=weights_basis
+            model,
+            gpu,
+            kv,
+            parallelism,
+            rules,
+            budget=budget,
+            settings=settings,
+            context_tokens=context_tokens,
+            basis=weights_basis,
         )
         for budget in stages
     ]
@@ -138,9 +149,9 @@ def _of_stage(
     kv: KvFormat,
     parallelism: Parallelism,
     rules: EngineRules,
+    *,
     budget: Budget,
     settings: Settings,
-    *,
     context_tokens: int,
     basis: Basis,
 ) -> Ledger:
@@ -176,7 +187,7 @@ def _of_stage(
         kv_cache_tokens=tokens,
         kv_cache_tokens_low=tokens_low,
         kv_cache_tokens_high=tokens_high,
-        token_line=f"{rules.token_line.value} ({rules.token_line_source})",
+        token_line=f"{rules.token_line.value} ({rules.printed_line_source})",
         max_concurrency=concurrency,
         max_concurrency_low=concurrency_low,
         max_concurrency_high=concurrency_high,
@@ -187,6 +198,7 @@ def _of_stage(
         needed_bytes=used + request,
         missing_bytes=lacking,
         fits=lacking == 0,
+        offload_bytes=budget.offload_bytes,
         page_groups=_described(cut),
         padding_fraction=cut.padding_fraction,
     )

@@ -1,10 +1,10 @@
 """Memory that is neither weights nor KV: activation peak of the profiling run. Modelled, with a band.
 
 Forward of T tokens: ``T * (inner + copies * hidden) * 2`` bytes. ``inner`` is gate, up and their product of a dense
-layer (``3 * width / tp``), the same of the routed experts with every expert's output (``k * (3 * expert_width / within +
-hidden)``), or twice what a mixer's projections yield where that is more. The sampler of the profiling run holds ``copies *
-max_num_seqs * vocabulary * 4`` bytes beside the hidden states, undivided by TP. The largest picture of a multimodal
-model passes the vision tower. The largest of the three is the peak.
+layer (``3 * width / tp``), the same of the routed experts with every expert's output (``k * (3 * expert_width / within
++ hidden)``), or twice what a mixer's projections yield where that is more. The sampler of the profiling run holds
+``copies * max_num_seqs * vocabulary * 4`` bytes beside the hidden states, undivided by TP. The largest picture of a
+multimodal model passes the vision tower. The largest of the three is the peak.
 Source: vLLM logs and llm-d-planner's measurements, versions 0.2 to 0.28; docs/accuracy.md lists the cases of each rule.
 """
 

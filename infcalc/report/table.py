@@ -81,7 +81,7 @@ def count(value: object) -> str:
 
 
 _QUIET = {"pp": 1, "dp": 1, "ep": 1, "dcp": 1}
-_ONLY_IN_JSON = frozenset({"max_num_batched_tokens", "block_tokens", "max_num_seqs"})
+_ONLY_IN_JSON = frozenset({"max_num_batched_tokens", "block_tokens", "max_num_seqs", "max_model_len"})
 
 
 def lead_line(inputs: tuple[Input, ...]) -> str:
