@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from infcalc.spec.kv import KvFormat
 
 _FEW_SEQUENCES = 16
-_UNSTATED_TOTAL_FRACTION = 0.004
+_UNSTATED_FRACTIONS = {
+    "total_gpu_memory": 0.004,
+    "version": 0.008,
+    "gpu": 0.008,
+    "memory_fraction": 0.005,
+    "draft": 0.015,
+}
+"""How much of the card the pool may differ for an input that a report leaves open: what 60 logs show."""
+_UNSTATED_STEP_FRACTION = 0.25
+"""How much of the activation more, or less, an unstated step size may mean."""
 
 
 def deployment_ledger(
@@ -64,8 +73,12 @@ def _widened(deployment: Deployment, stage: Budget, unstated: tuple[str, ...]) -
         gain = max(0, few[stage.stage].kv_pool_bytes - stage.kv_pool_bytes)
         more_high = (more_high**2 + (0.7 * gain) ** 2) ** 0.5
         activation = replace(activation, low_bytes=max(0, activation.low_bytes - round(0.7 * gain)))
-    if "total_gpu_memory" in unstated:
-        share = deployment.gpu.cuda_total_bytes * _UNSTATED_TOTAL_FRACTION
+    shares = [
+        deployment.gpu.cuda_total_bytes * fraction for name, fraction in _UNSTATED_FRACTIONS.items() if name in unstated
+    ]
+    if "max_num_batched_tokens" in unstated:
+        shares.append(stage.activation.value_bytes * _UNSTATED_STEP_FRACTION)
+    for share in shares:
         more_low, more_high = (more_low**2 + share**2) ** 0.5, (more_high**2 + share**2) ** 0.5
     below = stage.kv_pool_bytes - stage.kv_pool_low_bytes
     above = stage.kv_pool_high_bytes - stage.kv_pool_bytes

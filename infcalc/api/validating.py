@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 QUANTITIES = ("weights_bytes", "kv_pool_bytes", "kv_pool_of_card_fraction", "kv_cache_tokens", "max_concurrency")
 _FULL = "full"
 _WIDE_FRACTION = 0.35
+_WEIGHTS_BAND_FRACTION = 0.02
+"""Precisions of single modules that a checkpoint's name does not tell: 8 of 10 logs lie within it."""
 _UNSLOTH_RANK = 64
 _LORA_RANK = 16
 _MOST_BLOCK_TOKENS = 256
@@ -156,6 +158,8 @@ def predict(entry: Mapping[str, Any], catalog: Catalog) -> _Prediction:
     mixed = "mixed" in str(entry.get("quantization") or "")
     stands_in = (mixed or not model.identified) and printed is not None
     stated = read_weights_text(entry.get("quantization")) or read_weights_text(_remarks(text))
+    if entry.get("tp") is None and entry.get("gpu_count") is None:
+        raise FileProblem("the number of ranks is not stated", place=_text(entry.get("id")))
     if not model.identified and printed is None and stated is None:
         raise FileProblem("the checkpoint is not identified, and its weights are not printed", place=_text(entry["id"]))
     drafts = _draft_tokens(entry.get("spec_decode"))
@@ -361,9 +365,10 @@ def _scored(entry: Mapping[str, Any], quantity: str, measured: float, prediction
             if prediction.stands_in:
                 return _case(entry, quantity, measured, prediction, reason="the checkpoint is not identified")
             weights = float(sum(book.line(name).num_bytes for name in ("weights", "draft", "lora", "loading")))
-            span = (weights, weights * 0.985, weights * 1.015)
+            span = (weights, weights * (1 - _WEIGHTS_BAND_FRACTION), weights * (1 + _WEIGHTS_BAND_FRACTION))
         case "kv_pool_bytes":
-            span = (float(book.kv_pool_bytes), float(book.kv_pool_bytes_low), float(book.kv_pool_bytes_high))
+            pool = float(book.kv_pool_bytes - book.missing_before_kv_bytes)
+            span = (pool, min(pool, float(book.kv_pool_bytes_low)), float(book.kv_pool_bytes_high))
         case "kv_blocks":
             size = book.block_bytes
             span = (
@@ -417,7 +422,7 @@ def _case(
         predicted=predicted,
         low=low,
         high=high,
-        error_fraction=None if predicted is None or not measured else (predicted - measured) / measured,
+        error_fraction=None if predicted is None or not measured else (predicted - measured) / abs(measured),
         assumed=prediction.assumed if prediction else (),
         warnings=warnings,
     )

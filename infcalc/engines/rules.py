@@ -98,8 +98,8 @@ class ProfileRules:
     """How far the profile of an encoder may exceed that of its largest picture: videos, several pictures."""
     beside: bool = False
     """Sampler and decoder buffers are allocated beside the forward pass, not after it."""
-    low_fraction: float = 0.9
-    high_fraction: float = 1.1
+    low_fraction: float = 0.85
+    high_fraction: float = 1.2
     source: str = ""
 
 

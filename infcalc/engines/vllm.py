@@ -58,6 +58,7 @@ _SAMPLER = (
         source="no sort from 0.17 on: 3.6 to 3.8 copies in 8 logs on H100, A100 and ROCm",
     ),
 )
+_LAST_V0 = (0, 11)
 _V2_SAMPLER_COPIES = 3.4
 
 _V0_PROFILE = (
@@ -139,7 +140,7 @@ def rules(version: str | None, gpu: Gpu, *, tp: int) -> EngineRules:
     """Return vLLM's rules at ``version`` on ``gpu``; None is the newest known version."""
     named = version or NEWEST
     at = parse_version(named)
-    generation = _generation(named, at)
+    generation = _generation(named, at, gpu)
     fraction = at_version(_FRACTION, at)
     sampler = at_version(_SAMPLER, at)
     copies, copies_source = sampler.value, sampler.source
@@ -196,10 +197,13 @@ _GRAPH_BYTES = 1400 * MIB
 _UNIFIED_GRAPH_BYTES = 2000 * MIB
 
 
-def _generation(named: str, at: tuple[int, ...]) -> str:
+def _generation(named: str, at: tuple[int, ...], gpu: Gpu) -> str:
+    """Return the core that runs: engine V1 needs Ampere, older NVIDIA GPUs fall back to V0 as long as there is one."""
     for mark in ("v0", "v1", "v2"):
         if named.lower().endswith(f"+{mark}"):
             return mark
+    if at < _LAST_V0 and gpu.vendor == "NVIDIA" and (0,) < _capability(gpu) < _AMPERE:
+        return "v0"
     return at_version(_GENERATION, at).value
 
 

@@ -92,6 +92,8 @@ class Ledger:
     """Of one sequence of ``max_model_len``."""
     needed_bytes: int
     missing_bytes: int
+    missing_before_kv_bytes: int
+    """Of the missing, what is lacking before any KV."""
     fits: bool
     offload_bytes: int
     """Weights that lie in host memory."""
@@ -197,6 +199,7 @@ def _of_stage(
         request_bytes=request,
         needed_bytes=used + request,
         missing_bytes=lacking,
+        missing_before_kv_bytes=budget.missing_bytes,
         fits=lacking == 0,
         offload_bytes=budget.offload_bytes,
         page_groups=_described(cut),

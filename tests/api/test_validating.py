@@ -123,11 +123,17 @@ def test_a_file_that_is_no_list_of_logs_is_refused(tmp_path: Path) -> None:
 
 def test_what_a_log_does_not_say_is_a_reason() -> None:
     odd = [
-        {"id": "nameless", "engine": "vllm", "quality": "full", "available_kv_gib": 3.0, "gpu": "H100"},
+        {"id": "nameless", "engine": "vllm", "quality": "full", "available_kv_gib": 3.0, "gpu": "H100", "tp": 1},
+        {"id": "no-ranks", "model": "llama3-8b", "quality": "full", "available_kv_gib": 3.0, "gpu": "H100"},
         {"id": "no-gpu", "engine": "vllm", "model": "llama3-8b", "quality": "full", "available_kv_gib": 3.0},
         {"id": "partial", "engine": "vllm", "model": "llama3-8b", "quality": "partial", "available_kv_gib": 3.0},
     ]
     cases = validated(odd, files.load_catalog()).cases
-    assert [(case.id, case.status) for case in cases] == [("nameless", "skipped"), ("no-gpu", "skipped")]
+    assert [(case.id, case.status) for case in cases] == [
+        ("nameless", "skipped"),
+        ("no-ranks", "skipped"),
+        ("no-gpu", "skipped"),
+    ]
     assert "unknown model" in cases[0].reason
-    assert "unknown GPU" in cases[1].reason
+    assert "ranks" in cases[1].reason
+    assert "unknown GPU" in cases[2].reason

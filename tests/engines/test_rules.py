@@ -96,3 +96,17 @@ def test_an_unknown_engine_names_the_nearest() -> None:
 def test_steps_hold_from_their_version_on() -> None:
     steps = (Since(version=(0,), value="old", source=""), Since(version=(0, 20), value="new", source=""))
     assert [at_version(steps, version).value for version in ((0, 19, 9), (0, 20), (1,))] == ["old", "new", "new"]
+
+
+def test_engine_v1_needs_ampere() -> None:
+    v100 = replace(A100, name="v100-sxm2-32gb", compute_capability="7.0")
+    assert engine_rules("vllm", "0.8.5", v100, tp=1).generation == "v0"
+    assert engine_rules("vllm", "0.11", v100, tp=1).generation == "v1"
+    assert engine_rules("vllm", "0.8.5", A100, tp=1).generation == "v1"
+    assert engine_rules("vllm", "0.7.3", A100, tp=1).generation == "v0"
+    assert engine_rules("vllm", "0.9+v0", A100, tp=1).generation == "v0"
+
+
+def test_graphs_are_charged_by_v1_and_not_by_runner_v2() -> None:
+    one, two = (engine_rules("vllm", version, A100, tp=1).cuda_graph_bytes for version in ("0.28", "0.28+v2"))
+    assert one > two == 0
