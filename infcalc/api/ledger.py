@@ -24,7 +24,7 @@ _UNSTATED_FRACTIONS = {
     "memory_fraction": 0.005,
     "draft": 0.015,
 }
-"""How much of the card the pool may differ for an input that a report leaves open: what 60 logs show."""
+"""How much of the card the pool may differ for an input that a report leaves open; set by hand, for 8 of 10 logs."""
 _UNSTATED_STEP_FRACTION = 0.25
 """How much of the activation more, or less, an unstated step size may mean."""
 
