@@ -38,6 +38,7 @@ bench: $(VENV)/.ready
 
 docs: $(VENV)/.ready
 	$(PY) scripts/render_docs.py
+	$(PY) scripts/accuracy.py
 
 clean:
 	rm -rf $(VENV) dist build

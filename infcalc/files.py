@@ -201,6 +201,20 @@ def _read_document(path: str, place: str) -> Document:
     return _parse_document(_read_limited(path, _MAX_CATALOG_BYTES), place)
 
 
+def read_yaml(path: str) -> object:
+    """Return the value of a YAML file.
+
+    Raises:
+        FileProblem: missing, too large, no text, or no YAML; the first fault is named with its line.
+
+    """
+    document = _parse_document(_read_limited(path, MAX_TEXT_BYTES), path)
+    if document.faults:
+        (place, message), *_ = document.faults
+        raise FileProblem(message, place=f"{path}:{document.line(place)}", hint="write valid YAML")
+    return document.value
+
+
 def _parse_document(text: str, place: str) -> Document:
     import yaml  # noqa: PLC0415  slow to import, and only changed or foreign catalogs need it
 
@@ -236,6 +250,44 @@ def read_text(path: str) -> str:
 
     """
     return _read_limited(path, MAX_TEXT_BYTES)
+
+
+_GZIP = b"\x1f\x8b"
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+def read_log_text(path: str) -> str:
+    """Return the content of a log of at most 64 MiB (``-``: standard input); stray bytes become replacement marks.
+
+    Logs hold progress bars cut in the middle of a character; a shell on Windows writes UTF-16.
+
+    Raises:
+        FileProblem: missing, a directory, not readable, too large, or binary.
+
+    """
+    place = "standard input" if path == "-" else path
+    content = _read_standard_input(MAX_TEXT_BYTES) if path == "-" else _read_bytes(path, MAX_TEXT_BYTES)
+    if content.startswith(_GZIP):
+        raise FileProblem("a compressed file", place=place, hint="unpack it first: gunzip -c FILE | infcalc compare -")
+    if content.startswith(_WIDE_MARKS):
+        return content.decode("utf-16", errors="replace").replace("\0", "")
+    if b"\0" in content:
+        raise FileProblem("not a text file (it holds zero bytes)", place=place, hint="this looks like a binary file")
+    return content.decode("utf-8-sig", errors="replace")
+
+
+def _read_standard_input(max_bytes: int) -> bytes:
+    import sys  # noqa: PLC0415  only where it is read
+
+    stream = getattr(sys.stdin, "buffer", None)
+    if stream is None:
+        raise FileProblem("standard input is closed", hint="name a file")
+    content: bytes = stream.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise FileProblem(
+            f"larger than {max_bytes // 2**20} MiB", place="standard input", hint="cut it to the start-up"
+        )
+    return content
 
 
 def _read_limited(path: str, max_bytes: int) -> str:

@@ -107,6 +107,17 @@ def format_bytes(num_bytes: float) -> str:
     return f"{_short(num_bytes)} B"
 
 
+def format_memory(num_bytes: float) -> str:
+    """Return bytes as engines print memory, to two decimals of a GiB; small ones as :func:`format_bytes`.
+
+    >>> format_memory(16_060_522_496), format_memory(10_485_760), format_memory(-536_870_912)
+    ('14.96 GiB', '10 MiB', '-0.50 GiB')
+    """
+    if abs(num_bytes) >= GIB // 10:
+        return f"{num_bytes / GIB:,.2f} GiB"
+    return format_bytes(num_bytes)
+
+
 def format_seconds(seconds: float) -> str:
     """Return a duration in the unit that reads best.
 

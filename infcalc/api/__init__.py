@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
     from infcalc.api.bounds import roofline
+    from infcalc.api.comparing import compare
     from infcalc.api.deployment import Ask
     from infcalc.api.drafting import DraftAsk, speculate
+    from infcalc.api.filling import memory
     from infcalc.api.fitting import concurrency
     from infcalc.api.listing import gpus, models, show
     from infcalc.api.sizing import kv
+    from infcalc.api.users import Load
+    from infcalc.api.validating import validate_memory
     from infcalc.errors import InfcalcError
 
 __all__ = [
@@ -22,13 +26,17 @@ __all__ = [
     "Ask",
     "DraftAsk",
     "InfcalcError",
+    "Load",
+    "compare",
     "concurrency",
     "gpus",
     "kv",
+    "memory",
     "models",
     "roofline",
     "show",
     "speculate",
+    "validate_memory",
 ]
 
 _HOMES = {
@@ -36,13 +44,17 @@ _HOMES = {
     "Ask": "infcalc.api.deployment",
     "DraftAsk": "infcalc.api.drafting",
     "InfcalcError": "infcalc.errors",
+    "Load": "infcalc.api.users",
+    "compare": "infcalc.api.comparing",
     "concurrency": "infcalc.api.fitting",
     "gpus": "infcalc.api.listing",
     "kv": "infcalc.api.sizing",
+    "memory": "infcalc.api.filling",
     "models": "infcalc.api.listing",
     "roofline": "infcalc.api.bounds",
     "show": "infcalc.api.listing",
     "speculate": "infcalc.api.drafting",
+    "validate_memory": "infcalc.api.validating",
 }
 
 

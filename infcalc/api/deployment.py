@@ -10,15 +10,17 @@ from infcalc.engines.rules import EngineRules, engine_rules, parse_version
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.tensors import check_divisible
+from infcalc.memory.budget import NOTHING_ADDED, Additions, profile_tokens
 from infcalc.spec.explain import Input
 from infcalc.spec.kv import KV_ALIASES, KV_FORMATS, KvFormat
 from infcalc.spec.layers import GroupedAttention
 from infcalc.spec.parallelism import Parallelism
+from infcalc.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from infcalc.catalog.lookup import Catalog
+    from infcalc.catalog.lookup import Catalog, GpuEntry, ModelEntry
     from infcalc.engines.rules import SchedulerDefaults
     from infcalc.spec.hardware import Gpu
     from infcalc.spec.model import Model
@@ -33,6 +35,10 @@ _GIVEN = "given"
 _WHOLE_FORMATS = frozenset({"bf16", "fp16", "fp32"})
 _MAX_COUNT = 1_000_000
 MAX_TOKENS = 2**40
+_GPUS_OF_A_MACHINE = 8
+_FALLBACK_LENGTH = 2048
+"""What vLLM takes where a config names no length."""
+_MAX_OFFLOAD_BYTES = 1_000_000 * GIB
 
 
 @frozen
@@ -64,6 +70,17 @@ class Ask:
     enforce_eager: bool = False
     method: str | None = None
     """Way of drafting; ``mtp`` adds the model's own MTP layers to weights and KV."""
+    num_draft_tokens: int | None = None
+    """Draft tokens of the model's own MTP layers; None: they are not loaded."""
+    lora_rank: int | None = None
+    num_adapters: int | None = None
+    """LoRA adapters held at once."""
+    text_only: bool = False
+    """A multimodal model is served without pictures: its towers are not profiled."""
+    cpu_offload_bytes: int = 0
+    """Weights of each GPU that stay in host memory."""
+    kv_offload_bytes: int = 0
+    """Host memory for KV, of all GPUs of the replica together."""
     catalogs: tuple[str, ...] = ()
 
 
@@ -81,15 +98,25 @@ class Deployment:
     fraction: float | None
     max_num_seqs: int
     max_num_batched_tokens: int
+    """Tokens of one step; of the profiling run where prefill is not chunked."""
+    max_model_len: int
+    """Longest sequence the engine admits: as asked, else what the model was made for."""
     block_tokens: int
-    max_model_len: int | None
-    with_mtp: bool
+    additions: Additions = NOTHING_ADDED
+    num_draft_tokens: int = 0
+    cpu_offload_bytes: int = 0
+    kv_offload_bytes: int = 0
     inputs: tuple[Input, ...]
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
     model_origins: Mapping[str, str]
     """Place of each key of the model's entry."""
     gpu_origins: Mapping[str, str]
+
+    @property
+    def with_mtp(self) -> bool:
+        """Whether the model's own MTP layers are loaded and cached."""
+        return self.additions.with_mtp
 
 
 def load(ask: Ask) -> Catalog:
@@ -164,11 +191,17 @@ def _check_numbers(ask: Ask) -> None:
         "--max-num-seqs": ask.max_num_seqs,
         "--max-num-batched-tokens": ask.max_num_batched_tokens,
         "--block-size": ask.block_size,
+        "--mtp-tokens": ask.num_draft_tokens,
+        "--lora-rank": ask.lora_rank,
+        "--max-loras": ask.num_adapters,
     }
     for option, value in counts.items():
         limit = MAX_TOKENS if option == "--max-model-len" else _MAX_COUNT
         if value is not None and not 1 <= value <= limit:
             raise UsageError(f"{value} is out of range", place=option, hint=f"a whole number from 1 to {limit:,}")
+    for option, num_bytes in (("--cpu-offload-gb", ask.cpu_offload_bytes), ("--kv-offload-gib", ask.kv_offload_bytes)):
+        if not 0 <= num_bytes <= _MAX_OFFLOAD_BYTES:
+            raise UsageError(f"{num_bytes} bytes is out of range", place=option, hint="GiB, from 0 to 1,000,000")
     fraction = ask.memory_fraction
     if fraction is not None and not 0 < fraction <= 1:
         raise UsageError(f"{fraction} is out of range", place="--memory-fraction", hint="above 0 and at most 1")
@@ -177,24 +210,45 @@ def _check_numbers(ask: Ask) -> None:
 def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> Deployment:
     from infcalc import files  # noqa: PLC0415 - opening files is only needed here
 
-    model_entry = files.load_model(catalog, model_name)
-    gpu_entry = catalog.gpu(gpu_name)
+    return deploy(ask, files.load_model(catalog, model_name), catalog.gpu(gpu_name))
+
+
+def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bool = True) -> Deployment:
+    """Return the deployment of one model on one kind of GPU.
+
+    ``strict`` refuses ranks that do not divide the model; a log of an engine that did so anyway is not judged.
+
+    Raises:
+        UsageError: counts that contradict each other or the model.
+        UnknownName: an engine that is not known.
+
+    """
     model, gpu = model_entry.model, gpu_entry.gpu
     notes = list(model_entry.assumptions)
-    talk = [*model_entry.warnings, *gpu_entry.warnings, *_parts_left_out(model)]
-    parallelism, parallel_origin = _parallelism(ask, model, notes)
+    talk = [*model_entry.warnings, *gpu_entry.warnings]
+    counted, uncounted = _parts_beside(model)
+    notes += counted
+    talk += uncounted
+    parallelism, parallel_origin = _parallelism(ask, model, notes, strict=strict)
     if model.dtype == "fp32" and ask.weights != "fp32":
         model = replace(model, dtype="bf16")
         notes.append(f"{model.name} is stored in fp32; engines load it in 16 bit, as assumed here")
     quantization, weights, weights_origin = _weights(ask, model)
     ranks = {"tp": parallelism.tp, "pp": parallelism.pp, "dp": parallelism.dp}
-    rules = engine_rules(ask.engine or REFERENCE_ENGINE, ask.engine_version, gpu, **ranks)
-    talk += _version_warnings(rules)
-    fraction = _fraction(ask, rules)
+    version, version_talk = _known_version(ask.engine or REFERENCE_ENGINE, ask.engine_version)
+    rules = engine_rules(ask.engine or REFERENCE_ENGINE, version, gpu, **ranks)
+    talk += [*version_talk, *_version_warnings(rules), *_machine_warnings(gpu, parallelism)]
+    fraction = _fraction(ask, rules, strict=strict)
     scheduler = rules.scheduler
-    batched = ask.max_num_batched_tokens or _batched_tokens(ask, scheduler)
+    length = ask.max_model_len or model.max_context_tokens or _FALLBACK_LENGTH
+    batched = profile_tokens(
+        rules,
+        max_num_batched_tokens=ask.max_num_batched_tokens or _batched_tokens(ask, scheduler),
+        max_model_len=length,
+        given=ask.max_num_batched_tokens is not None,
+    )
     max_num_seqs = ask.max_num_seqs or min(scheduler.max_num_seqs, batched)
-    with_mtp = _with_mtp(ask, model)
+    drafts = _draft_tokens(ask, model)
 
     def origin(given: object, otherwise: str, option: str = "") -> str:
         if given is None or given == ():
@@ -231,6 +285,9 @@ def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> 
             origin=origin(ask.max_num_batched_tokens, default, "--max-num-batched-tokens"),
         ),
         Input(
+            name="max_model_len", value=length, origin=origin(ask.max_model_len, "the model's own", "--max-model-len")
+        ),
+        Input(
             name="block_tokens",
             value=ask.block_size or rules.block_tokens,
             origin=origin(ask.block_size, default, "--block-size"),
@@ -243,13 +300,22 @@ def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> 
         parallelism=parallelism,
         quantization=quantization,
         weights=weights,
-        rules=replace(rules, cuda_graph_bytes=0, cuda_graph_source="--enforce-eager") if ask.enforce_eager else rules,
+        rules=_eager(rules) if ask.enforce_eager else rules,
         fraction=fraction,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=batched,
+        max_model_len=length,
         block_tokens=ask.block_size or rules.block_tokens,
-        max_model_len=ask.max_model_len,
-        with_mtp=with_mtp,
+        additions=Additions(
+            with_mtp=drafts > 0,
+            lora_rank=ask.lora_rank or 0,
+            num_adapters=ask.num_adapters or 1,
+            offload_bytes=ask.cpu_offload_bytes,
+            with_encoder=not ask.text_only,
+        ),
+        num_draft_tokens=drafts,
+        cpu_offload_bytes=ask.cpu_offload_bytes,
+        kv_offload_bytes=ask.kv_offload_bytes,
         inputs=inputs,
         assumptions=distinct(notes),
         warnings=distinct(talk),
@@ -258,16 +324,28 @@ def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> 
     )
 
 
-def _parts_left_out(model: Model) -> list[str]:
-    """Return a warning that names the parts of a model which its weights and work do not count."""
+def _parts_beside(model: Model) -> tuple[list[str], list[str]]:
+    """Return what is noted and what is warned about the parts of a model beside its decoder."""
     if not model.unmodelled:
-        return []
-    number = model.unmodelled_parameters
-    size = f" ({number:,} parameters)" if number else ""
-    return [f"{model.name}: not counted in weights and work: {', '.join(model.unmodelled)}{size}"]
+        return [], []
+    parts, number = ", ".join(model.unmodelled), model.unmodelled_parameters
+    if not number:
+        return [], [f"{model.name}: of unknown size, so counted neither in memory nor in work: {parts}"]
+    return [f"{model.name}: {number:,} parameters of {parts} count in memory, in 16 bit, and not in work"], []
 
 
-def _parallelism(ask: Ask, model: Model, notes: list[str]) -> tuple[Parallelism, str]:
+def _eager(rules: EngineRules) -> EngineRules:
+    return replace(
+        rules,
+        cuda_graph_bytes=0,
+        cuda_graph_low_bytes=0,
+        cuda_graph_high_bytes=0,
+        small_batch_graph_bytes=0,
+        cuda_graph_source="--enforce-eager: no CUDA graphs",
+    )
+
+
+def _parallelism(ask: Ask, model: Model, notes: list[str], *, strict: bool = True) -> tuple[Parallelism, str]:
     """Return the ranks: TP is what ``--gpus`` leaves after PP and DP, unless it is stated itself."""
     pp, dp, dcp = ask.pp or 1, ask.dp or 1, ask.dcp or 1
     origin = "from --gpus" if ask.num_gpus else "from --tp, --pp and --dp"
@@ -286,8 +364,9 @@ def _parallelism(ask: Ask, model: Model, notes: list[str]) -> tuple[Parallelism,
         if tp != REFERENCE_GPUS:
             notes.append(f"{model.name} cannot be split over {REFERENCE_GPUS} ranks: TP {tp} taken")
     parallelism = Parallelism(tp=tp, pp=pp, dp=dp, ep=ask.ep or 1, dcp=dcp)
-    check_divisible(model, parallelism)
-    _check_dcp(model, parallelism)
+    if strict:
+        check_divisible(model, parallelism)
+        _check_dcp(model, parallelism)
     return parallelism, origin
 
 
@@ -317,7 +396,12 @@ def _check_dcp(model: Model, parallelism: Parallelism) -> None:
 
 def _stated(ask: Ask) -> tuple[Input, ...]:
     """Return the values that have no default and were given."""
-    found = (("max_model_len", ask.max_model_len, "--max-model-len"), ("method", ask.method, "--method"))
+    found = (
+        ("method", ask.method, "--method"),
+        ("mtp_tokens", ask.num_draft_tokens, "--mtp-tokens"),
+        ("cpu_offload_bytes", ask.cpu_offload_bytes, "--cpu-offload-gb"),
+        ("kv_offload_bytes", ask.kv_offload_bytes, "--kv-offload-gib"),
+    )
     eager = (Input(name="enforce_eager", value=True, origin=f"{_GIVEN} (--enforce-eager)"),)
     return (
         *(Input(name=name, value=value, origin=f"{_GIVEN} ({flag})") for name, value, flag in found if value),
@@ -325,8 +409,8 @@ def _stated(ask: Ask) -> tuple[Input, ...]:
     )
 
 
-def _fraction(ask: Ask, rules: EngineRules) -> float | None:
-    if ask.memory_fraction is None:
+def _fraction(ask: Ask, rules: EngineRules, *, strict: bool) -> float | None:
+    if ask.memory_fraction is None or (rules.fraction is None and not strict):
         return rules.fraction
     if rules.fraction is None:
         raise UsageError(
@@ -344,24 +428,24 @@ def _batched_tokens(ask: Ask, scheduler: SchedulerDefaults) -> int:
     return min(scheduler.max_num_batched_tokens, (ask.max_num_seqs or scheduler.max_num_seqs) * ask.max_model_len)
 
 
-def _with_mtp(ask: Ask, model: Model) -> bool:
-    """Tell whether the model's own MTP layers count.
+def _draft_tokens(ask: Ask, model: Model) -> int:
+    """Return the draft tokens of the model's own MTP layers; 0 where they do not count.
 
     Raises:
         UsageError: another way of drafting, or a model without such layers.
 
     """
-    if ask.method is None:
-        return False
-    if ask.method.strip().lower() != "mtp":
+    if ask.method is not None and ask.method.strip().lower() != "mtp":
         raise UsageError(
             f"{ask.method!r} adds nothing of the model's own",
             place="--method",
             hint="mtp counts its MTP layers; `infcalc speculate` says what other drafts add",
         )
-    if model.mtp is None:
-        raise UsageError(f"{model.name} has no MTP layers", place="--method", hint="leave --method out")
-    return True
+    drafts = ask.num_draft_tokens or (0 if ask.method is None else 1)
+    if drafts and model.mtp is None:
+        place = "--mtp-tokens" if ask.num_draft_tokens else "--method"
+        raise UsageError(f"{model.name} has no MTP layers", place=place, hint="leave it out")
+    return drafts
 
 
 def merged_inputs(groups: Sequence[tuple[Input, ...]]) -> tuple[Input, ...]:
@@ -385,14 +469,47 @@ def _version_warnings(rules: EngineRules) -> list[str]:
     """Return a warning when a version is asked that lies outside those whose rules were read."""
     if rules.version == rules.newest:
         return []
-    asked = parse_version(rules.version)
     if rules.oldest == rules.newest:
         return [f"{rules.engine} {rules.version}: rules are known of {rules.newest} only, and those were taken"]
+    asked = parse_version(rules.version)
     if asked < parse_version(rules.oldest):
         return [f"{rules.engine} {rules.version}: the oldest rules known are of {rules.oldest}, and those were taken"]
     if asked <= parse_version(rules.newest):
         return []
     return [f"{rules.engine} {rules.version}: the newest rules known are of {rules.newest}, and those were taken"]
+
+
+def _known_version(engine: str, text: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """Return the version whose rules hold for what a user calls a version, and a warning where that is not the same."""
+    # The builds of llama.cpp are called by commit; its rules are one set.
+    if text is None or engine.strip().lower() in {"llama.cpp", "llamacpp", "llama-server", "llama_cpp"}:
+        return text, ()
+    try:
+        parse_version(text)
+    except UsageError as unread:
+        from infcalc.engines.reported import read_version_text  # noqa: PLC0415 - only for unusual versions
+
+        read = read_version_text(engine.strip().lower(), text)
+        if read.version is None:
+            raise unread from None
+        return read.version, read.assumptions or (f"version {text!r}: the rules of {read.version} taken",)
+    return text, ()
+
+
+def _machine_warnings(gpu: Gpu, parallelism: Parallelism) -> list[str]:
+    """Return what of the machine makes a pool uncertain beyond its band."""
+    found = []
+    if gpu.unified_memory:
+        found.append(
+            f"{gpu.name} has unified memory: what other processes and the file cache hold counts against the pool; "
+            "logs show up to 10 GiB less"
+        )
+    if parallelism.num_gpus > _GPUS_OF_A_MACHINE:
+        found.append(
+            f"{parallelism.num_gpus} GPUs are several machines: the rank with the least free memory sets the blocks, "
+            "and it may have a few GiB less than the first"
+        )
+    return found
 
 
 def _largest_tp(model: Model, limit: int) -> int:

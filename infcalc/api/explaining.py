@@ -71,10 +71,17 @@ def _fit(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], con
     fits = fitting_room(deployment, form, stages, context_tokens)
     pool = stages[fits.stage].kv_pool_bytes
     dp = deployment.parallelism.dp
+    if fits.pages is None:
+        formula = "floor(kv_pool_bytes / bytes of the blocks of one sequence on that GPU) x attention-DP ranks"
+        worked = f"floor({pool:,} / {fits.blocked_bytes:,})"
+    else:
+        formula = "floor((floor(kv_pool_bytes / page) - empty pages) / pages of one sequence) x attention-DP ranks"
+        pages = fits.pages
+        worked = f"floor((floor({pool:,} / {pages.block_bytes:,}) - {pages.null_blocks}) / {pages.sequence_blocks:,})"
     return Explanation(
         quantity=f"sequences at {context_tokens:,} tokens, KV in {form.name}",
-        formula="floor(kv_pool_bytes / bytes of the blocks of one sequence on that GPU) x attention-DP ranks",
-        substituted=f"floor({pool:,} / {fits.blocked_bytes:,}) x {dp} = {fits.sequences:,}",
+        formula=formula,
+        substituted=f"{worked} x {dp} = {fits.sequences:,}",
         inputs=(
             Input(name="KV format", value=form.name, origin=form.note),
             Input(name="block_tokens", value=deployment.block_tokens, origin=f"{deployment.rules.engine}"),
@@ -105,6 +112,7 @@ def _pool(deployment: Deployment, budget: Budget) -> Explanation:
             ),
             origins["memory_fraction"],
             Input(name="weights", value=budget.weights_bytes, origin="exact: the tensors of the model, sharded"),
+            Input(name="loading", value=budget.loading_bytes, origin="modelled: positions, and ends of allocations"),
             Input(
                 name="activation",
                 value=budget.activation.value_bytes,
@@ -124,27 +132,28 @@ def _subtraction(deployment: Deployment, budget: Budget) -> tuple[str, str]:
     """Return the formula of the pool by what the engine's fraction is a fraction of, and the same with values."""
     total = f"{deployment.gpu.cuda_total_bytes:,}"
     weights, activation = f"{budget.weights_bytes:,}", f"{budget.activation.value_bytes:,}"
+    weights = f"{weights} - {budget.loading_bytes:,}"
     buffers, graphs = f"{budget.non_torch.value_bytes:,}", f"{budget.cuda_graph_bytes:,}"
     share = f"{deployment.fraction:g}" if deployment.fraction is not None else "1"
     match deployment.rules.fraction_base:
         case FractionBase.TOTAL:
             return (
-                "floor(CUDA total x fraction) - weights - activation - buffers - CUDA graphs",
+                "floor(CUDA total x fraction) - weights - loading - activation - buffers - CUDA graphs",
                 f"floor({total} x {share}) - {weights} - {activation} - {buffers} - {graphs}",
             )
         case FractionBase.FREE_BEFORE_WEIGHTS:
             return (
-                "floor((CUDA total - buffers) x fraction) - weights",
+                "floor((CUDA total - buffers) x fraction) - weights - loading",
                 f"floor(({total} - {buffers}) x {share}) - {weights}",
             )
         case FractionBase.FREE_AFTER_WEIGHTS:
             return (
-                "floor((CUDA total - weights - activation - buffers - CUDA graphs) x fraction)",
+                "floor((CUDA total - weights - loading - activation - buffers - CUDA graphs) x fraction)",
                 f"floor(({total} - {weights} - {activation} - {buffers} - {graphs}) x {share})",
             )
         case FractionBase.NONE:
             return (
-                "CUDA total - weights - activation - buffers",
+                "CUDA total - weights - loading - activation - buffers",
                 f"{total} - {weights} - {activation} - {buffers}",
             )
         case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
@@ -10,19 +11,22 @@ from infcalc.api.sizing import (
     batch_warnings,
     budget_note,
     check_contexts,
+    check_model_len,
     context_warnings,
     deployment_budgets,
     fitting_room,
     room_warnings,
 )
+from infcalc.engines.verdicts import Status, Verdict, cache_kind, kv_verdict, weights_verdict
 from infcalc.frozen import frozen
 from infcalc.memory.budget import Budget
 from infcalc.memory.kv import kv_components, sequence_bytes, slope_bytes_per_token
 from infcalc.spec.explain import Explanation, Input
 from infcalc.spec.kv import KV_FORMATS, KvFormat
-from infcalc.units import KIB
+from infcalc.units import KIB, format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from infcalc.api.users import Load, Service, Traffic
     from infcalc.spec.model import Model
 
 DEFAULT_CONTEXT = 4 * KIB
@@ -54,6 +58,24 @@ class ConcurrencyRow:
     gain_over_fp16: float
     gain_over_fp16_nominal: float
     note: str
+    supported: bool | None
+    """Whether the engine can store this precision on this GPU; None where that is not on record."""
+    verdict_status: str
+    verdict: str
+    verdict_source: str
+    kv_host_tokens: int = 0
+    """Tokens of requests that are not running, kept in host memory (``--kv-offload-gib``)."""
+    mean_live_tokens: float | None = None
+    """From here on only with the lengths of requests (:class:`infcalc.api.users.Service`)."""
+    p95_live_tokens: float | None = None
+    requests: int | None = None
+    requests_low: int | None = None
+    requests_high: int | None = None
+    requests_p95: int | None = None
+    service_time_s: float | None = None
+    users: int | None = None
+    users_low: int | None = None
+    users_high: int | None = None
 
 
 @frozen
@@ -69,32 +91,45 @@ class ConcurrencyResult:
     activation_bytes: int
     non_torch_bytes: int
     cuda_graph_bytes: int
+    loading_bytes: int
+    """Taken by loading besides the weights."""
     missing_bytes: int
     max_num_seqs: int
     """The engine's own cap on running sequences: a limit of its own, never folded into ``sequences``."""
+    weights_supported: bool | None
+    weights_verdict: str
+    weights_verdict_source: str
     rows: tuple[ConcurrencyRow, ...]
 
 
 def concurrency(
-    ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool = False
+    ask: Ask | None = None,
+    *,
+    contexts: tuple[int, ...] = (),
+    requests: Load | None = None,
+    explain: bool = False,
 ) -> Answer[ConcurrencyResult]:
     """Return how many sequences fit at FP16, FP8 and INT4 (or the asked precisions), with all that was counted.
 
-    Exit code 3 when in some asked row not even one sequence fits.
+    With the lengths of ``requests`` also how many of those run at once, and how many users that serves. Exit code 3
+    when in some asked row not even one sequence fits.
 
     Raises:
         InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve`.
 
     """
     ask = ask or Ask()
-    context_origin = "given (--context)" if contexts else "default"
-    contexts = check_contexts(contexts) or (DEFAULT_CONTEXT,)
+    traffic = _traffic(requests)
+    length, length_origin = (DEFAULT_CONTEXT, "default") if traffic is None else _whole_length(traffic)
+    context_origin = "given (--context)" if contexts else length_origin
+    contexts = check_contexts(contexts) or (length,)
     results: list[ConcurrencyResult] = []
     notes: list[str] = []
     talk: list[str] = []
     inputs: list[tuple[Input, ...]] = []
     pairs: list[tuple[Deployment, ConcurrencyResult]] = []
     for deployment in resolve(ask, load(ask)):
+        check_model_len(deployment)
         stages = deployment_budgets(deployment)
         formats: list[KvFormat] = []
         origin = "default"
@@ -102,28 +137,39 @@ def concurrency(
             form, origin, said = kv_format(deployment, word)
             formats.append(form)
             talk += [*said, *batch_warnings(deployment, form, stages, contexts)]
-        result = _result(deployment, stages, tuple(formats), contexts)
+        result = _result(deployment, stages, tuple(formats), contexts, traffic)
         results.append(result)
         pairs.append((deployment, result))
         governing = stages[fitting_room(deployment, formats[0], stages, contexts[0]).stage]
         notes += [*deployment.assumptions, budget_note(deployment, governing), _cap_note(deployment, result)]
+        notes += [*_verdict_notes(result), *_offload_notes(deployment, result)]
+        talk += _refusals(deployment, result) if ask.kv_dtypes else ()
         talk += [*deployment.warnings, *context_warnings(deployment, contexts), *room_warnings(deployment, stages)]
-        inputs.append(
-            (
-                *deployment.inputs,
-                Input(
-                    name="kv_dtypes",
-                    value=tuple(form.name for form in formats),
-                    origin=origin if ask.kv_dtypes else "default",
-                ),
-                Input(name="contexts", value=contexts, origin=context_origin),
-            )
+        found = (
+            *deployment.inputs,
+            Input(
+                name="kv_dtypes",
+                value=tuple(form.name for form in formats),
+                origin=origin if ask.kv_dtypes else "default",
+            ),
+            Input(name="contexts", value=contexts, origin=context_origin),
         )
+        if traffic is not None:
+            from infcalc.api.users import service_notes, service_warnings, traffic_inputs  # noqa: PLC0415 - with lengths
+
+            notes += service_notes(deployment, traffic)
+            talk += service_warnings(deployment, traffic)
+            found = (*found, *traffic_inputs(traffic))
+        inputs.append(found)
     explanations: tuple[Explanation, ...] = ()
     if explain:
         from infcalc.api.explaining import explain_concurrency  # noqa: PLC0415 - only when asked
 
         explanations = tuple(text for deployment, result in pairs for text in explain_concurrency(deployment, result))
+        if traffic is not None:
+            from infcalc.api.users import explain_service  # noqa: PLC0415 - with lengths
+
+            explanations += tuple(text for _, result in pairs for text in explain_service(result, traffic))
     empty = any(row.sequences == 0 for result in results for row in result.rows)
     return Answer(
         command="concurrency",
@@ -136,8 +182,72 @@ def concurrency(
     )
 
 
+def _traffic(requests: Load | None) -> Traffic | None:
+    if requests is None:
+        return None
+    from infcalc.api.users import read_load  # noqa: PLC0415 - only with lengths
+
+    return read_load(requests)
+
+
+def _whole_length(traffic: Traffic) -> tuple[int, str]:
+    return max(1, round(traffic.mean_total_tokens)), "mean prompt and answer"
+
+
+def _verdict_notes(result: ConcurrencyResult) -> list[str]:
+    """Return what the engine makes of each precision that is not plain 16 bit."""
+    found = [
+        f"KV in {row.kv_dtype}: {row.verdict_status.replace('_', ' ')}, {_cited(row.verdict, row.verdict_source)}"
+        for row in result.rows
+        if row.verdict_status != Status.SUPPORTED or row.gain_over_fp16_nominal != 1
+    ]
+    if result.weights_supported is not True or not result.weights.endswith(("16", "32")):
+        found.append(f"weights in {result.weights}: {_cited(result.weights_verdict, result.weights_verdict_source)}")
+    return found
+
+
+def _offload_notes(deployment: Deployment, result: ConcurrencyResult) -> list[str]:
+    """Return what lies in host memory, and what that costs."""
+    found = []
+    if deployment.kv_offload_bytes:
+        row = result.rows[0]
+        found.append(
+            f"{format_bytes(deployment.kv_offload_bytes)} of host memory keep {row.kv_host_tokens:,} tokens in "
+            f"{row.kv_dtype} of requests that are not running (beside {row.tokens:,} on the GPUs); they add no running "
+            "request, and come back by copy instead of computation"
+        )
+    if deployment.cpu_offload_bytes:
+        from infcalc.memory.offload import link_time_s, offloaded_weights  # noqa: PLC0415 - only with an offload
+
+        moved = offloaded_weights(
+            deployment.model,
+            deployment.parallelism,
+            deployment.quantization,
+            allowance_bytes=deployment.cpu_offload_bytes,
+        )
+        most = max(stage.moved_bytes for stage in moved)
+        link = deployment.gpu.pcie_bytes_per_s
+        over = "" if link is None else f": each step lasts at least {format_seconds(link_time_s(most, link))} over PCIe"
+        found.append(f"{format_bytes(most)} of each GPU's weights are read from host memory in every step{over}")
+    return found
+
+
+def _refusals(deployment: Deployment, result: ConcurrencyResult) -> list[str]:
+    """Return a warning for each asked KV precision that the engine cannot store on this GPU."""
+    server = f"{deployment.rules.engine} {deployment.rules.version}"
+    return [
+        f"{server} has no KV cache in {row.kv_dtype} on {result.gpu}: {row.verdict}"
+        for row in result.rows
+        if row.supported is False
+    ]
+
+
+def _cited(text: str, source: str) -> str:
+    return f"{text} ({source})" if source else text
+
+
 def _cap_note(deployment: Deployment, result: ConcurrencyResult) -> str:
-    over = [row for row in result.rows if row.sequences > deployment.max_num_seqs]
+    over = [row for row in result.rows if max(row.sequences, row.requests or 0) > deployment.max_num_seqs]
     text = (
         f"{deployment.rules.engine} runs at most {deployment.max_num_seqs} sequences at once (max_num_seqs), "
         "a cap apart from memory"
@@ -146,8 +256,17 @@ def _cap_note(deployment: Deployment, result: ConcurrencyResult) -> str:
 
 
 def _result(
-    deployment: Deployment, stages: tuple[Budget, ...], formats: tuple[KvFormat, ...], contexts: tuple[int, ...]
+    deployment: Deployment,
+    stages: tuple[Budget, ...],
+    formats: tuple[KvFormat, ...],
+    contexts: tuple[int, ...],
+    traffic: Traffic | None,
 ) -> ConcurrencyResult:
+    engine, version, gpu = deployment.rules.engine, deployment.rules.version, deployment.gpu
+    kind = cache_kind(deployment.model)
+    weights = weights_verdict(engine, version, gpu, deployment.weights)
+    verdicts = {form.name: kv_verdict(engine, version, gpu, form.name, cache=kind) for form in formats}
+    served = {form.name: _service(deployment, stages, form, traffic) for form in formats}
     # The memory shown is that of the stage which decides the first row.
     tightest = stages[fitting_room(deployment, formats[0], stages, contexts[0]).stage]
     return ConcurrencyResult(
@@ -160,16 +279,64 @@ def _result(
         activation_bytes=tightest.activation.value_bytes,
         non_torch_bytes=tightest.non_torch.value_bytes,
         cuda_graph_bytes=tightest.cuda_graph_bytes,
+        loading_bytes=tightest.loading_bytes,
         missing_bytes=max(stage.missing_bytes for stage in stages),
         max_num_seqs=deployment.max_num_seqs,
-        rows=tuple(_row(deployment, stages, form, context) for context in contexts for form in formats),
+        weights_supported=weights.supported,
+        weights_verdict=weights.text,
+        weights_verdict_source=weights.source,
+        rows=tuple(
+            _row(deployment, stages, form, context, verdict=verdicts[form.name], served=served[form.name])
+            for context in contexts
+            for form in formats
+        ),
     )
 
 
-def _row(deployment: Deployment, stages: tuple[Budget, ...], form: KvFormat, context: int) -> ConcurrencyRow:
+def _service(
+    deployment: Deployment, stages: tuple[Budget, ...], form: KvFormat, traffic: Traffic | None
+) -> Service | None:
+    if traffic is None:
+        return None
+    from infcalc.api.users import Pool, service  # noqa: PLC0415 - only with lengths
+
+    pools = [
+        Pool(
+            value_bytes=stage.kv_pool_bytes,
+            low_bytes=stage.kv_pool_low_bytes,
+            high_bytes=stage.kv_pool_high_bytes,
+        )
+        for stage in stages
+    ]
+    return service(deployment, form, pools, traffic)
+
+
+def _host_tokens(deployment: Deployment, form: KvFormat) -> int:
+    if not deployment.kv_offload_bytes:
+        return 0
+    from infcalc.memory.offload import host_tokens  # noqa: PLC0415 - only with a host tier
+
+    parallelism = deployment.parallelism
+    slope = sum(
+        slope_bytes_per_token(kv_components(deployment.model, form, parallelism=parallelism, stage=stage))
+        for stage in range(parallelism.pp)
+    )
+    # A rank stores what it caches: its share of the heads, or a copy of them. Under DCP it is every dcp-th token.
+    return host_tokens(deployment.kv_offload_bytes, bytes_per_token=slope * parallelism.tp / parallelism.dcp)
+
+
+def _row(
+    deployment: Deployment,
+    stages: tuple[Budget, ...],
+    form: KvFormat,
+    context: int,
+    *,
+    verdict: Verdict,
+    served: Service | None,
+) -> ConcurrencyRow:
     fits = fitting_room(deployment, form, stages, context)
     budget = stages[fits.stage]
-    return ConcurrencyRow(
+    row = ConcurrencyRow(
         kv_dtype=form.name,
         context_tokens=context,
         kv_bytes_per_token=slope_bytes_per_token(kv_components(deployment.model, form, with_mtp=deployment.with_mtp)),
@@ -184,6 +351,26 @@ def _row(deployment: Deployment, stages: tuple[Budget, ...], form: KvFormat, con
         gain_over_fp16=_gain(deployment.model, form, context),
         gain_over_fp16_nominal=_SIXTEEN_BITS / form.element_bits,
         note=form.note,
+        supported=verdict.supported,
+        verdict_status=verdict.status.value,
+        verdict=verdict.text,
+        verdict_source=verdict.source,
+        kv_host_tokens=_host_tokens(deployment, form),
+    )
+    if served is None:
+        return row
+    return replace(
+        row,
+        mean_live_tokens=served.mean_live_tokens,
+        p95_live_tokens=served.p95_live_tokens,
+        requests=served.requests,
+        requests_low=served.requests_low,
+        requests_high=served.requests_high,
+        requests_p95=served.requests_p95,
+        service_time_s=served.service_time_s,
+        users=served.users,
+        users_low=served.users_low,
+        users_high=served.users_high,
     )
 
 

@@ -8,6 +8,7 @@ from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import MAX_TOKENS, Ask, Deployment, kv_format, load, merged_inputs, resolve
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
+from infcalc.memory.blocks import Settings
 from infcalc.memory.budget import Budget, Room, budgets, room
 from infcalc.memory.kv import (
     KvComponent,
@@ -92,6 +93,7 @@ def kv(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool 
     inputs: list[tuple[Input, ...]] = []
     pairs: list[tuple[Deployment, KvResult]] = []
     for deployment in resolve(ask, load(ask)):
+        check_model_len(deployment)
         stages = deployment_budgets(deployment)
         notes += deployment.assumptions
         talk += [*deployment.warnings, *context_warnings(deployment, contexts), *room_warnings(deployment, stages)]
@@ -151,8 +153,36 @@ def deployment_budgets(deployment: Deployment) -> tuple[Budget, ...]:
         quantization=deployment.quantization,
         max_num_seqs=deployment.max_num_seqs,
         max_num_batched_tokens=deployment.max_num_batched_tokens,
-        with_mtp=deployment.with_mtp,
+        additions=deployment.additions,
     )
+
+
+def page_settings(deployment: Deployment) -> Settings:
+    """Return what of a deployment shapes the pages of its cache."""
+    return Settings(
+        block_tokens=deployment.block_tokens,
+        max_model_len=deployment.max_model_len,
+        max_num_batched_tokens=deployment.max_num_batched_tokens,
+        num_draft_tokens=deployment.num_draft_tokens,
+        with_mtp=deployment.with_mtp,
+        dcp=deployment.parallelism.dcp,
+    )
+
+
+def check_model_len(deployment: Deployment) -> None:
+    """Refuse a longest sequence beyond what the model was made for: engines do, too.
+
+    Raises:
+        UsageError: ``max_model_len`` is beyond the model's.
+
+    """
+    limit = deployment.model.max_context_tokens
+    if limit is not None and deployment.max_model_len > limit:
+        raise UsageError(
+            f"{deployment.max_model_len:,} tokens: {deployment.model.name} was made for {limit:,}",
+            place="--max-model-len",
+            hint=f"at most {limit}; use --context to size a longer sequence, or a config.json with RoPE scaling",
+        )
 
 
 def fitting_room(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], context: int) -> Room:
@@ -165,6 +195,7 @@ def fitting_room(deployment: Deployment, form: KvFormat, stages: tuple[Budget, .
         context_tokens=context,
         block_tokens=deployment.block_tokens,
         with_mtp=deployment.with_mtp,
+        paging=(deployment.rules, page_settings(deployment)),
     )
 
 
@@ -184,13 +215,15 @@ def budget_note(deployment: Deployment, budget: Budget) -> str:
 
 def context_warnings(deployment: Deployment, contexts: tuple[int, ...]) -> list[str]:
     """Return a warning when a context is longer than the model was made for."""
-    limits = [limit for limit in (deployment.model.max_context_tokens, deployment.max_model_len) if limit is not None]
-    limit = min(limits, default=None)
-    beyond = [context for context in contexts if limit is not None and context > limit]
+    own = deployment.model.max_context_tokens
+    if own is None:
+        return []
+    limit = min(own, deployment.max_model_len)
+    beyond = [context for context in contexts if context > limit]
     if not beyond:
         return []
     lengths = ", ".join(f"{context:,}" for context in beyond)
-    if limit == deployment.max_model_len:
+    if limit < own:
         return [f"--max-model-len admits {limit:,} tokens; {lengths} is beyond it (sizes are still right)"]
     return [f"{deployment.model.name} was made for {limit:,} tokens; {lengths} is beyond it (sizes are still right)"]
 

@@ -74,7 +74,7 @@ _ENDINGS: tuple[tuple[re.Pattern[str], str, str | None], ...] = tuple(
         (r"awq(?:[-_](?:int4|4bit))?(?:[-_]g(?P<group>32|64|128))?", "<awq>", None),
         (r"(?:unsloth[-_])?bnb[-_]4bit", "nf4_dq", None),
         (r"bnb[-_]8bit", "int8_bnb", None),
-        (r"(?:autoround[-_]int4|int4[-_]autoround)", "gptq", None),
+        (r"(?:auto[-_]?round(?:[-_]int4)?|int4[-_]auto[-_]?round)", "gptq", None),
         (r"int4", "int4", None),
         (r"int8", "int8_a16", None),
         (r"(?:bf16|fp16)", "bf16", None),

@@ -148,7 +148,7 @@ def read_quantization(
         raise UnsupportedArchitecture(
             f"quantization method {shown(method or '(none)')} is not understood; its keys: {_names(block)}",
             place=_PLACE,
-            hint=f"understood are {', '.join(sorted(_READERS))}; or state the precision with --weights",
+            hint=f"understood are {', '.join(sorted(_READERS))}; or take it out of the config and state --weights",
         )
     text = _text_config(config)
     plan = _Plan(
@@ -664,7 +664,7 @@ def _block(config: Mapping[str, object], sidecar: Mapping[str, object] | None) -
                 return block
             if stated and not isinstance(stated, Mapping):
                 raise UnsupportedArchitecture(
-                    f"{key} is no object", place=key, hint="state the precision with --weights if it has no meaning"
+                    f"{key} is no object", place=key, hint="take it out of the config if it has no meaning"
                 )
     if sidecar is None:
         return None
@@ -703,7 +703,7 @@ def _not_understood(method: str, what: str) -> UnsupportedArchitecture:
     return UnsupportedArchitecture(
         f"quantization {method}: {what} is not understood",
         place=_PLACE,
-        hint="state the precision with --weights to override the checkpoint's own",
+        hint="take the block out of the config and state --weights to override it",
     )
 
 

@@ -36,6 +36,7 @@ class Command:
 COMMANDS = (
     Command(name="kv", question="How big is the KV cache, and how many sequences of it fit?", module="infcalc.cli.kv"),
     Command(name="concurrency", question="How many users at FP16, FP8 and INT4 KV?", module="infcalc.cli.concurrency"),
+    Command(name="memory", question="What fills each GPU, and does it fit?", module="infcalc.cli.memory"),
     Command(
         name="roofline", question="What bounds prefill and decode: compute or memory?", module="infcalc.cli.roofline"
     ),
@@ -44,6 +45,8 @@ COMMANDS = (
         question="Does speculative decoding pay, and with how many draft tokens?",
         module="infcalc.cli.speculate",
     ),
+    Command(name="compare", question="Does it agree with the start-up log of my engine?", module="infcalc.cli.compare"),
+    Command(name="validate", question="How right is it, on recorded start-up logs?", module="infcalc.cli.validate"),
     Command(
         name="models", question="Which models does it know? (list, show NAME, add PATH)", module="infcalc.cli.models"
     ),

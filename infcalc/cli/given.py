@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from infcalc.api.deployment import Ask
 from infcalc.errors import UsageError
-from infcalc.units import parse_tokens
+from infcalc.units import GIB, parse_quantity, parse_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from infcalc.api.users import Load
     from infcalc.cli.options import Option
+
+
+_MAX_GIB = 1_000_000
 
 
 def refuse_empty(table: Sequence[Option], options: Mapping[str, Any]) -> None:
@@ -61,13 +65,61 @@ def ask_from(options: Mapping[str, Any]) -> Ask:
         enforce_eager=options.get("enforce_eager", False),
         # Where several ways of drafting may be named, they are no property of the deployment.
         method=options["method"] if isinstance(options.get("method"), str) else None,
+        num_draft_tokens=options.get("mtp_tokens"),
+        lora_rank=options.get("lora_rank"),
+        num_adapters=options.get("max_loras"),
+        text_only=options.get("text_only", False),
+        cpu_offload_bytes=_gib(options.get("cpu_offload_gb"), "--cpu-offload-gb"),
+        kv_offload_bytes=_gib(options.get("kv_offload_gib"), "--kv-offload-gib"),
         catalogs=split(options.get("catalog")),
     )
+
+
+def _gib(value: float | None, place: str) -> int:
+    if value is None:
+        return 0
+    if not 0 <= value <= _MAX_GIB:
+        raise UsageError(f"{value:g} GiB is out of range", place=place, hint=f"GiB, from 0 to {_MAX_GIB:,}")
+    return round(value * GIB)
 
 
 def contexts_from(options: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the asked context lengths in tokens; empty where none was given."""
     return tuple(tokens(text, "--context") for text in split(options.get("context"), commas=True))
+
+
+def load_from(options: Mapping[str, Any]) -> Load | None:
+    """Return what the load options say; None where none was given.
+
+    Raises:
+        UsageError: a time that is none.
+
+    """
+    if not any(options.get(name) for name in ("input_tokens", "output_tokens", "think_time", "service_time")):
+        return None
+    from infcalc.api.users import Load  # noqa: PLC0415 - only with lengths
+
+    return Load(
+        input_tokens=options.get("input_tokens"),
+        output_tokens=options.get("output_tokens"),
+        think_time_s=seconds(options.get("think_time"), "--think-time"),
+        service_time_s=seconds(options.get("service_time"), "--service-time"),
+    )
+
+
+def seconds(text: str | None, place: str) -> float | None:
+    """Return a duration in seconds; a bare number is seconds.
+
+    Raises:
+        UsageError: not a duration.
+
+    """
+    if text is None:
+        return None
+    try:
+        return float(parse_quantity(text if not text.strip()[-1:].isdigit() else f"{text} s", "seconds"))
+    except ValueError as wrong:
+        raise UsageError(str(wrong), place=place, hint="write 30, 30s or 500ms") from None
 
 
 def tokens(text: str, place: str) -> int:

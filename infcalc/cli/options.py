@@ -78,6 +78,15 @@ DEPLOYMENT = (
         "max_num_batched_tokens", "--max-num-batched-tokens", kind=_Whole, text="Tokens per step. [the engine's]"
     ),
     _deployment("block_size", "--block-size", kind=_Whole, text="Tokens per KV block. [the engine's]"),
+    _deployment(
+        "cpu_offload_gb",
+        "--cpu-offload-gb",
+        kind=_Real,
+        text="GiB of each GPU's weights that stay in host memory. [0]",
+    ),
+    _deployment(
+        "kv_offload_gib", "--kv-offload-gib", kind=_Real, text="GiB of host memory for KV, of all GPUs together. [0]"
+    ),
     Option(
         name="enforce_eager",
         flags=("--enforce-eager",),
@@ -88,6 +97,26 @@ DEPLOYMENT = (
     ),
 )
 
+BESIDES = (
+    _deployment(
+        "mtp_tokens",
+        "--mtp-tokens",
+        kind=_Whole,
+        text="Draft tokens of the model's own MTP layers, which are then loaded and cached. [none]",
+    ),
+    _deployment("lora_rank", "--lora-rank", kind=_Whole, text="Largest rank of LoRA adapters. [no adapters]"),
+    _deployment("max_loras", "--max-loras", kind=_Whole, text="LoRA adapters held at once. [1]"),
+    Option(
+        name="text_only",
+        flags=("--text-only",),
+        kind=bool,
+        default=False,
+        help="Serve a multimodal model without pictures: none are profiled.",
+        group="Deployment",
+    ),
+)
+"""What a deployment holds beside the model."""
+
 CONTEXT = (
     Option(
         name="context",
@@ -96,6 +125,41 @@ CONTEXT = (
         default=None,
         help="Context length in tokens (4096, 4k, 128k). Repeatable.",
         group="Question",
+    ),
+)
+
+LOAD = (
+    Option(
+        name="input_tokens",
+        flags=("--input-tokens",),
+        kind=_Text,
+        default=None,
+        help="Prompt length: a number, or lognormal:mean=500,cv=1.2, p50=200,p90=900, uniform:min=,max=, exponential:.",
+        group="Load",
+    ),
+    Option(
+        name="output_tokens",
+        flags=("--output-tokens",),
+        kind=_Text,
+        default=None,
+        help="Answer length, written the same way.",
+        group="Load",
+    ),
+    Option(
+        name="think_time",
+        flags=("--think-time",),
+        kind=_Text,
+        default=None,
+        help="Pause of a user between an answer and the next request: 30s, 500ms. [0]",
+        group="Load",
+    ),
+    Option(
+        name="service_time",
+        flags=("--service-time",),
+        kind=_Text,
+        default=None,
+        help="From request to the end of its answer: 12s. [the ideal roofline's floor]",
+        group="Load",
     ),
 )
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infcalc.engines.rules import EngineRules, FractionBase, SchedulerDefaults, non_torch
+from infcalc.engines.rules import (
+    NO_PROFILE,
+    Allocator,
+    EngineRules,
+    FractionBase,
+    SchedulerDefaults,
+    TokenLine,
+    non_torch,
+)
 
 if TYPE_CHECKING:
     from infcalc.spec.hardware import Gpu
@@ -14,6 +22,8 @@ NEWEST = "llama-cpp-python 0.3.36"
 
 def rules(version: str | None, gpu: Gpu) -> EngineRules:
     """Return llama.cpp's rules."""
+    # It copies between GPUs without a communication library: no buffers beyond the context.
+    buffers = non_torch(gpu, ranks=1)
     return EngineRules(
         engine="llama.cpp",
         version=version or NEWEST,
@@ -29,6 +39,11 @@ def rules(version: str | None, gpu: Gpu) -> EngineRules:
         sampler_source="logits of the outputs of one micro-batch in fp32",
         cuda_graph_bytes=0,
         cuda_graph_source="CUDA graphs are negligible",
-        # It copies between GPUs without a communication library: no buffers beyond the context.
-        non_torch=non_torch(gpu, ranks=1),
+        non_torch=buffers,
+        non_torch_source=buffers.source,
+        profile=NO_PROFILE,
+        token_line=TokenLine.CONTEXT,
+        printed_line_source="llama.cpp allocates cells for the asked context, padded to 256",
+        allocator=Allocator.CELLS,
+        allocation_bytes=0,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from infcalc.errors import UnknownName, UsageError
 from infcalc.frozen import frozen
-from infcalc.units import GIB
+from infcalc.units import GIB, MIB
 
 if TYPE_CHECKING:
     from infcalc.spec.hardware import Gpu
@@ -51,6 +51,71 @@ class SchedulerDefaults:
     max_num_batched_tokens: int
 
 
+class TokenLine(StrEnum):
+    """What an engine prints as its number of cached tokens."""
+
+    BLOCKS = "blocks x tokens per block"
+    GROUPS = "blocks // groups x tokens of the smallest block: understates hybrid models"
+    CONCURRENCY = "concurrency x longest sequence: rises with it on the same pool, not a capacity"
+    POOL = "pool // bytes per token"
+    CONTEXT = "the asked context: cells are allocated for it"
+
+
+class Allocator(StrEnum):
+    """How an engine lays sequences out in its pool."""
+
+    UNIFORM = "every layer keeps every token"
+    PAGE_GROUPS = "layers of one kind form groups of equal size that share pages of one size"
+    TWO_POOLS = "windowed layers have a pool of their own"
+    CELLS = "cells for the asked context, windows padded"
+
+
+@frozen
+class ProfileRules:
+    """What the engine's profiling run (or its build limits) occupies, in copies of the tensors it holds at its peak.
+
+    The peak is the larger of three moments. Forward: ``T * (inner widths + copies * hidden) * 2`` bytes for T tokens,
+    with further copies where an all-reduce does not work in place and where a model carries several residual streams.
+    Sampler: ``sampler_logit_copies * S * vocabulary * 4 + sampler_hidden_copies * T * hidden * 2`` for S sequences.
+    Encoder: the largest picture of a multimodal model. ``low_fraction`` and ``high_fraction`` span the band.
+    """
+
+    hidden_copies: float
+    moe_hidden_copies: float
+    reduced_hidden_copies: float
+    stream_copies: float
+    sampler_hidden_copies: float
+    sampler_on_first_rank: bool = False
+    """Only the first rank samples: others have its memory left."""
+    split_gemm_copies: float = 1.0
+    """Partial results of quantized matrix multiplications held side by side."""
+    unchunked: bool = False
+    """The run has as many tokens as the longest sequence, where prefill is not chunked."""
+    chunk_from_tokens: int | None = None
+    """Longest sequence from which on such an engine chunks by itself, in steps of the scheduler's default."""
+    encoder: bool = True
+    encoder_high_fraction: float = 1.6
+    """How far the profile of an encoder may exceed that of its largest picture: videos, several pictures."""
+    beside: bool = False
+    """Sampler and decoder buffers are allocated beside the forward pass, not after it."""
+    low_fraction: float = 0.85
+    high_fraction: float = 1.2
+    source: str = ""
+
+
+NO_PROFILE = ProfileRules(
+    hidden_copies=2,
+    moe_hidden_copies=2,
+    reduced_hidden_copies=0,
+    stream_copies=0,
+    sampler_hidden_copies=0,
+    encoder=False,
+    low_fraction=0.5,
+    high_fraction=1.6,
+    source="a rule of thumb: two copies of the hidden state and the inner widths",
+)
+
+
 @frozen
 class EngineRules:
     """The rules of one engine at one version, resolved for one GPU.
@@ -64,6 +129,8 @@ class EngineRules:
     oldest: str
     newest: str
     """Oldest and newest version whose rules were read."""
+    generation: str = ""
+    """Engine core or model runner within a version: ``v0``, ``v1`` or ``v2`` of vLLM."""
     fraction: float | None
     fraction_base: FractionBase
     fraction_flag: str
@@ -73,8 +140,49 @@ class EngineRules:
     sampler_logit_copies: float
     sampler_source: str
     cuda_graph_bytes: int
+    cuda_graph_low_bytes: int = 0
+    cuda_graph_high_bytes: int = 0
     cuda_graph_source: str
+    small_batch_graph_bytes: int = 0
+    """What is charged where few sequences run at once, so that few graphs are captured."""
     non_torch: Band
+    non_torch_weight_fraction: float = 0.0
+    """Further share of the weights that counts as used by others (unified memory: pages of the loader)."""
+    non_torch_source: str = ""
+    profile: ProfileRules = NO_PROFILE
+    token_line: TokenLine = TokenLine.BLOCKS
+    printed_line_source: str = ""
+    allocator: Allocator = Allocator.UNIFORM
+    null_blocks: int = 0
+    """Blocks that hold no tokens."""
+    recurrent_pages: int = 1
+    """Pages one request takes in each group of recurrent layers."""
+    in_flight_steps: int = 1
+    """Steps of batched tokens that a windowed layer keeps beside its window."""
+    latent_multiple: int = 1
+    """Elements of a latent are padded to a multiple of this."""
+    latent_as_heads: bool = False
+    """Latent attention is not known: keys and values of every head are stored."""
+    absorbed_latent_copies: int = 0
+    """Copies of the latent up-projection that are unpacked to 16 bit beside the stored one."""
+    absorbed_output: bool = False
+    """The up-projection of values is multiplied into the output projection and stored besides."""
+    loaded_as: tuple[tuple[str, str], ...] = ()
+    """Weight formats that are another one once loaded (scales unpacked at loading)."""
+    expert_input_multiple: int = 1
+    """Input width of MXFP4 experts is padded to a multiple of this."""
+    expert_inner_multiple: int = 1
+    """Inner width of MXFP4 experts on a rank is padded to a multiple of this."""
+    windowed_pool_fraction: float = 0.8
+    """Size of the windowed layers' pool in tokens, of the full layers' (two pools)."""
+    recurrent_pool_fraction: float = 0.9
+    """Recurrent state gets r / (1 + r) of the pool (two pools)."""
+    allocation_bytes: int = 2 * MIB
+    """Granularity of the framework's allocator for large tensors."""
+    whole_allocations: bool = False
+    """Memory is read from the device, where every started allocation counts in full."""
+    rank_spread_fraction: float = 0.004
+    """How much of the card the least rank lies below the printed one."""
 
 
 _MAX_DIGITS = 6
@@ -116,24 +224,33 @@ def at_version(steps: tuple[Since[T], ...], version: tuple[int, ...]) -> Since[T
     return chosen
 
 
+def band(value: float, low: float, high: float, source: str, *, unit: int = GIB) -> Band:
+    """Return a band from three figures in ``unit`` bytes."""
+    return Band(
+        value_bytes=round(value * unit), low_bytes=round(low * unit), high_bytes=round(high * unit), source=source
+    )
+
+
+def linked(gpu: Gpu, *, ranks: int) -> bool:
+    """Return whether ``ranks`` reach each other over the GPU's scale-up link."""
+    return gpu.scale_up is not None and gpu.scale_up.max_domain >= ranks
+
+
 def non_torch(gpu: Gpu, *, ranks: int) -> Band:
     """Return what a rank holds outside the framework's allocator: the device context and communication buffers.
 
     ``ranks`` are those that reduce or exchange activations together (TP x DP); pipeline neighbours only send, and add
     next to nothing: 0.07 GiB measured at PP 2 and 4.
     """
-    linked = gpu.scale_up is not None and gpu.scale_up.max_domain >= ranks
     if gpu.unified_memory:
-        value, low, high, what = 3.0, 2.0, 6.0, "unified memory: 2 to 6 GiB seen in engine logs"
-    elif gpu.vendor == "AMD":
-        value, low, high, what = 0.55, 0.5, 0.8, "ROCm: 0.5 to 0.6 GiB seen in engine logs at TP 1"
-    elif ranks == 1:
-        value, low, high, what = 0.25, 0.02, 0.3, "CUDA at TP 1: 0.24 to 0.27 GiB measured on H100 with vLLM 0.19"
-    elif linked:
-        value, low, high, what = 2.1, 0.54, 2.2, "NVLink, TP 2 and more: 2.06 to 2.17 GiB measured on H100, vLLM 0.19"
-    else:
-        value, low, high, what = 0.35, 0.2, 0.4, "PCIe without custom all-reduce, TP 2 and more: 0.2 to 0.4 GiB seen"
-    return Band(value_bytes=round(value * GIB), low_bytes=round(low * GIB), high_bytes=round(high * GIB), source=what)
+        return band(2.0, 0.7, 6.0, "unified memory: 1 to 6 GiB seen in engine logs")
+    if gpu.vendor == "AMD":
+        return band(0.55, 0.5, 0.8, "ROCm: 0.5 to 0.6 GiB seen in engine logs at TP 1")
+    if ranks == 1:
+        return band(0.25, 0.02, 0.3, "CUDA at TP 1: 0.24 to 0.27 GiB measured on H100 with vLLM 0.19")
+    if linked(gpu, ranks=ranks):
+        return band(2.1, 0.54, 2.2, "NVLink, TP 2 and more: 2.06 to 2.17 GiB measured on H100, vLLM 0.19")
+    return band(0.35, 0.2, 0.6, "PCIe without custom all-reduce, TP 2 and more: 0.2 to 0.4 GiB seen")
 
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infcalc.engines.rules import EngineRules, FractionBase, SchedulerDefaults, non_torch, parse_version
+from infcalc.engines.rules import (
+    NO_PROFILE,
+    Allocator,
+    Band,
+    EngineRules,
+    FractionBase,
+    SchedulerDefaults,
+    TokenLine,
+    band,
+    linked,
+    parse_version,
+)
 from infcalc.units import GIB, MIB
 
 if TYPE_CHECKING:
@@ -26,12 +37,14 @@ _LARGE_GRAPH = 300
 _PREFILL_GRAPH_MIB = 8 * 50
 _RESERVE_FLOOR_BYTES = 10 * GIB
 _RESERVE_FLOOR_FROM_BYTES = 60 * GIB
+_TWO_POOLS_FROM = (0, 4, 9)
+"""Before, windowed layers kept every token (a Gemma 3 log of 0.4.4)."""
 
 
 def rules(version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1) -> EngineRules:
     """Return SGLang's rules on ``gpu``; its fraction keeps activation and CUDA graphs in the part outside."""
     named = version or NEWEST
-    parse_version(named)
+    at = parse_version(named)
     chunk, narrow_graph, wide_graph = next((row[1:] for row in _TIERS if gpu.cuda_total_bytes < row[0]), _TOP_TIER)
     max_graph = wide_graph if tp >= _WIDE_TP else narrow_graph
     reserved_mib = 512 + 1.5 * max(chunk, 2048) + tp * pp / 8 * 1024 + 2 * max_graph
@@ -41,6 +54,8 @@ def rules(version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1) -
     reserved = (reserved_mib + _PREFILL_GRAPH_MIB) * MIB
     if gpu.cuda_total_bytes > _RESERVE_FLOOR_FROM_BYTES:
         reserved = max(reserved, _RESERVE_FLOOR_BYTES)
+    buffers = _before_load(gpu, tp * dp)
+    two_pools = at >= _TWO_POOLS_FROM
     return EngineRules(
         engine="sglang",
         version=named,
@@ -56,5 +71,23 @@ def rules(version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1) -
         sampler_source="activation lives outside the static fraction",
         cuda_graph_bytes=0,
         cuda_graph_source="CUDA graphs live outside the static fraction",
-        non_torch=non_torch(gpu, ranks=tp * dp),
+        non_torch=buffers,
+        non_torch_source=buffers.source,
+        profile=NO_PROFILE,
+        token_line=TokenLine.POOL,
+        printed_line_source="SGLang: pool // bytes per token, floored to a page",
+        allocator=Allocator.TWO_POOLS if two_pools else Allocator.UNIFORM,
+        absorbed_latent_copies=1,
+        whole_allocations=True,
     )
+
+
+def _before_load(gpu: Gpu, ranks: int) -> Band:
+    """Return what is gone before weights load: the context, and from TP 2 on the communicators."""
+    if gpu.unified_memory:
+        return band(6.0, 2.0, 20.0, "unified memory: what the system and others hold at start")
+    if ranks == 1:
+        return band(0.7, 0.4, 1.2, "SGLang at TP 1: 0.6 to 1.1 GiB gone before load (3 logs)")
+    if linked(gpu, ranks=ranks):
+        return band(1.9, 1.2, 2.6, "SGLang with NVLink: 1.8 to 2.5 GiB gone before load (3 logs)")
+    return band(0.5, 0.3, 1.0, "SGLang with TP over PCIe: 0.42 GiB gone before load (1 log)")

@@ -1,10 +1,26 @@
-"""TensorRT-LLM (PyTorch backend): KV gets a fraction of what weights and activation leave. Read from 1.2 to 1.4."""
+"""TensorRT-LLM: KV gets a fraction of what weights, buffers and activation leave. Read from 1.2 to 1.4.
+
+Two phases: a temporary small cache and dummy requests of ``max_num_tokens`` measure the peak, then the final cache
+takes its fraction of what is left. Buffers follow the build limits: the decoder keeps several fp32 copies of
+``max_batch_size`` rows of logits.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infcalc.engines.rules import EngineRules, FractionBase, SchedulerDefaults, non_torch, parse_version
+from infcalc.engines.rules import (
+    EngineRules,
+    FractionBase,
+    ProfileRules,
+    SchedulerDefaults,
+    Since,
+    TokenLine,
+    at_version,
+    band,
+    linked,
+    parse_version,
+)
 from infcalc.units import MIB
 
 if TYPE_CHECKING:
@@ -13,11 +29,43 @@ if TYPE_CHECKING:
 OLDEST = "1.2"
 NEWEST = "1.4"
 
+_DECODER = (
+    Since(
+        version=(0,),
+        value=7.3,
+        source="runtime and decoder buffers of a compiled engine: 2.3 + 5.0 copies of the logits of max_batch_size",
+    ),
+    Since(
+        version=(0, 17),
+        value=4.9,
+        source="decoder buffers: 4.5 to 5 copies of the logits of max_batch_size rows (2 logs)",
+    ),
+)
+_PROFILE = ProfileRules(
+    hidden_copies=4.0,
+    moe_hidden_copies=6.0,
+    reduced_hidden_copies=0,
+    stream_copies=0,
+    sampler_hidden_copies=0,
+    encoder=False,
+    beside=True,
+    low_fraction=0.6,
+    high_fraction=1.4,
+    source="buffers of max_batch_size beside a forward pass of max_num_tokens",
+)
+
 
 def rules(version: str | None, gpu: Gpu, *, ranks: int) -> EngineRules:
     """Return TensorRT-LLM's rules."""
     named = version or NEWEST
-    parse_version(named)
+    decoder = at_version(_DECODER, parse_version(named))
+    buffers = (
+        band(0.5, 0.2, 0.9, "CUDA context at TP 1")
+        if ranks == 1
+        else band(2.3, 1.5, 3.0, "context, NCCL and all-reduce workspaces over NVLink")
+        if linked(gpu, ranks=ranks)
+        else band(0.8, 0.4, 1.5, "context and NCCL over PCIe")
+    )
     return EngineRules(
         engine="tensorrt-llm",
         version=named,
@@ -26,12 +74,20 @@ def rules(version: str | None, gpu: Gpu, *, ranks: int) -> EngineRules:
         fraction=0.9,
         fraction_base=FractionBase.FREE_AFTER_WEIGHTS,
         fraction_flag="--free_gpu_memory_fraction",
-        fraction_source="kv_cache_config.free_gpu_memory_fraction 0.9",
+        fraction_source="kv_cache_config.free_gpu_memory_fraction 0.9 (exact in the three logs that print both)",
         block_tokens=32,
         scheduler=SchedulerDefaults(max_num_seqs=2048, max_num_batched_tokens=8192),
-        sampler_logit_copies=1,
-        sampler_source="one fp32 copy of the logits of max_batch_size rows",
+        sampler_logit_copies=decoder.value,
+        sampler_source=decoder.source,
         cuda_graph_bytes=600 * MIB,
+        cuda_graph_low_bytes=100 * MIB,
+        cuda_graph_high_bytes=1200 * MIB,
+        small_batch_graph_bytes=200 * MIB,
         cuda_graph_source="CUDA graphs are captured before the final KV size is set; 0.1 to 1.1 GiB is typical",
-        non_torch=non_torch(gpu, ranks=ranks),
+        non_torch=buffers,
+        non_torch_source=buffers.source,
+        profile=_PROFILE,
+        token_line=TokenLine.POOL,
+        printed_line_source="TensorRT-LLM: pool // bytes per token, rounded to blocks",
+        absorbed_latent_copies=1,
     )

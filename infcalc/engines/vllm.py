@@ -1,21 +1,31 @@
 """vLLM: defaults and memory accounting by version.
 
-Read from vLLM 0.8.5, 0.11.2, 0.14.1, 0.18.0, 0.19.1, 0.20.0, 0.21.0, 0.26.0, 0.30.0 and 0.33.0.
+Read from vLLM 0.8.5, 0.11.2, 0.14.1, 0.18.0, 0.19.1, 0.20.0, 0.21.0, 0.26.0, 0.30.0 and 0.33.0; what a profiling run
+occupies was taken from start-up logs. A version may name its core: ``0.9+v0`` is 0.9 with the V0 engine, ``0.28+v2``
+with model runner V2.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from infcalc.engines.rules import (
+    Allocator,
+    Band,
     EngineRules,
     FractionBase,
+    ProfileRules,
     SchedulerDefaults,
     Since,
+    TokenLine,
     at_version,
-    non_torch,
+    band,
+    linked,
     parse_version,
 )
+from infcalc.frozen import frozen
 from infcalc.units import GIB, MIB
 
 if TYPE_CHECKING:
@@ -28,68 +38,310 @@ _FRACTION = (
     Since(version=(0,), value=0.9, source="vLLM up to 0.19.1: gpu_memory_utilization 0.9"),
     Since(version=(0, 20), value=0.92, source="vLLM from 0.20.0: gpu_memory_utilization 0.92"),
 )
-_GRAPHS = (
+_GENERATION = (
+    Since(version=(0,), value="v0", source="vLLM before 0.8: engine V0"),
+    Since(version=(0, 8), value="v1", source="vLLM from 0.8: engine V1"),
+)
+_GRAPHS_UNCHARGED = "vLLM up to 0.19.1: CUDA graphs are not charged to the budget, they come on top of it"
+_GRAPHS_CHARGED = "vLLM from 0.20.0 charges its estimate of CUDA-graph memory: 0.1 to 2.4 GiB in 9 logs"
+_GRAPHS_V2 = "model runner V2 estimates no CUDA-graph memory: they come on top of the budget"
+_CHARGED_FROM = (0, 20)
+
+_SAMPLER = (
     Since(
         version=(0,),
-        value=0,
-        source="vLLM up to 0.19.1: CUDA graphs are not charged to the budget, they come on top of it",
+        value=9.56,
+        source="dummy sampler sorts full-vocabulary logits: 9.56 copies in 13 logs of V0 and V1 up to 0.16, to 1 %",
     ),
     Since(
-        version=(0, 20),
-        value=600 * MIB,
-        source="vLLM from 0.20.0 charges its estimate of CUDA-graph memory; 0.1 to 1.1 GiB is typical",
+        version=(0, 17),
+        value=3.73,
+        source="no sort from 0.17 on: 3.6 to 3.8 copies in 8 logs on H100, A100 and ROCm",
     ),
 )
-_SORTING_SAMPLER = (
+_LAST_V0 = (0, 11)
+_V2_SAMPLER_COPIES = 3.4
+
+_V0_PROFILE = (
     Since(
         version=(0,),
-        value=9.7,
-        source="dummy sampler of the profiling run, full-vocabulary sort: 9.6 to 9.9 copies measured in 0.11",
+        value=ProfileRules(
+            hidden_copies=3.3,
+            moe_hidden_copies=1,
+            reduced_hidden_copies=0,
+            stream_copies=0,
+            sampler_hidden_copies=1.34,
+            split_gemm_copies=8,
+            unchunked=True,
+            sampler_on_first_rank=True,
+            source="un-chunked run of max_model_len tokens: inner widths and 3.0 to 3.1 hidden states (3 logs)",
+        ),
+        source="",
     ),
-)
-_HOPPER_SAMPLER = (
-    *_SORTING_SAMPLER,
     Since(
-        version=(0, 17), value=3.85, source="activation peak fell by 60 % in 0.17 on H100: 3.8 to 3.9 copies measured"
+        version=(0, 3),
+        value=ProfileRules(
+            hidden_copies=3.1,
+            moe_hidden_copies=6,
+            reduced_hidden_copies=0,
+            stream_copies=0,
+            sampler_hidden_copies=1.34,
+            unchunked=True,
+            sampler_on_first_rank=True,
+            chunk_from_tokens=32768,
+            source="un-chunked run of max_model_len tokens: inner widths and 3.0 to 3.1 hidden states (3 logs)",
+        ),
+        source="",
+    ),
+    Since(
+        version=(0, 7),
+        value=ProfileRules(
+            hidden_copies=4.0,
+            moe_hidden_copies=6,
+            reduced_hidden_copies=1,
+            stream_copies=0,
+            sampler_hidden_copies=1.34,
+            unchunked=True,
+            sampler_on_first_rank=True,
+            chunk_from_tokens=32768,
+            source="un-chunked profiling run: inner widths and 4.0 hidden states, one more with TP (5 logs of V0)",
+        ),
+        source="",
     ),
 )
-"""Before Hopper the sort stays: an A10 and an A100 log of 0.2x both leave room for 9.7 copies and not for fewer."""
+_V1_VIDEO_UNTIL = (0, 12)
+"""Until then the encoder's profile took a video of many frames: 3 times a picture in one log."""
+_V1_PROFILE = ProfileRules(
+    hidden_copies=5.2,
+    moe_hidden_copies=6,
+    reduced_hidden_copies=0,
+    stream_copies=5.5,
+    sampler_hidden_copies=1.34,
+    source="profiling run of max_num_batched_tokens: inner widths and 5 to 5.3 hidden states (4 logs of V1)",
+)
+_V2_PROFILE = ProfileRules(
+    hidden_copies=3.8,
+    moe_hidden_copies=6,
+    reduced_hidden_copies=0,
+    stream_copies=5.5,
+    sampler_hidden_copies=1.0,
+    low_fraction=0.7,
+    high_fraction=1.5,
+    source="model runner V2, attention skipped: inner widths and 3.8 hidden states (1 log)",
+)
 _HOPPER = (9, 0)
+_CONSUMER_BLACKWELL = (12, 0)
+_AMPERE = (8, 0)
 _LARGE_BYTES = 70 * GIB
 _HUGE_BYTES = 160 * GIB
+_WIDE_TP = 8
 
 
 def rules(version: str | None, gpu: Gpu, *, ranks: int) -> EngineRules:
     """Return vLLM's rules at ``version`` on ``gpu``; None is the newest known version."""
     named = version or NEWEST
     at = parse_version(named)
+    generation = _generation(named, at, gpu)
     fraction = at_version(_FRACTION, at)
-    graphs = at_version(_GRAPHS, at)
-    sampler = at_version(_HOPPER_SAMPLER if _capability(gpu) >= _HOPPER else _SORTING_SAMPLER, at)
+    sampler = at_version(_SAMPLER, at)
+    copies, copies_source = sampler.value, sampler.source
+    if generation == "v2" and copies > _V2_SAMPLER_COPIES:
+        copies, copies_source = _V2_SAMPLER_COPIES, "sampler of model runner V2: at most 3.4 copies (1 log)"
+    charged = at >= _CHARGED_FROM and generation != "v2"
+    buffers, weight_fraction = _non_torch(at, generation, gpu, ranks)
+    hybrid = generation != "v0" and at >= (0, 10)
+    profile = at_version(_V0_PROFILE, at).value if generation == "v0" else _V1_PROFILE
+    if _capability(gpu) < _AMPERE:
+        # The kernels that continue a prefill need Ampere: older GPUs never chunk.
+        profile = replace(profile, chunk_from_tokens=None)
     return EngineRules(
         engine="vllm",
         version=named,
         oldest=OLDEST,
         newest=NEWEST,
+        generation=generation,
         fraction=fraction.value,
         fraction_base=FractionBase.TOTAL,
         fraction_flag="--gpu-memory-utilization",
         fraction_source=fraction.source,
         block_tokens=16,
-        scheduler=_scheduler(at, gpu),
-        sampler_logit_copies=sampler.value,
-        sampler_source=sampler.source,
-        cuda_graph_bytes=graphs.value,
-        cuda_graph_source=graphs.source,
-        non_torch=non_torch(gpu, ranks=ranks),
+        scheduler=_scheduler(at, generation, gpu),
+        sampler_logit_copies=copies,
+        sampler_source=copies_source,
+        cuda_graph_bytes=(_UNIFIED_GRAPH_BYTES if gpu.unified_memory else _GRAPH_BYTES) if charged else 0,
+        cuda_graph_low_bytes=100 * MIB if charged else 0,
+        cuda_graph_high_bytes=round((5.0 if gpu.unified_memory else 2.4) * GIB) if charged else 0,
+        small_batch_graph_bytes=400 * MIB if charged else 0,
+        cuda_graph_source=_GRAPHS_CHARGED if charged else _GRAPHS_V2 if generation == "v2" else _GRAPHS_UNCHARGED,
+        non_torch=buffers,
+        non_torch_weight_fraction=weight_fraction,
+        non_torch_source=buffers.source,
+        profile=replace(
+            _V2_PROFILE if generation == "v2" else profile, encoder_high_fraction=3.2 if at < _V1_VIDEO_UNTIL else 1.6
+        ),
+        token_line=TokenLine.CONCURRENCY if at >= (0, 20) else TokenLine.GROUPS if hybrid else TokenLine.BLOCKS,
+        printed_line_source=_printed_line(at, hybrid=hybrid),
+        allocator=Allocator.PAGE_GROUPS if hybrid else Allocator.UNIFORM,
+        null_blocks=0 if generation == "v0" else 1,
+        recurrent_pages=2 if at >= (0, 20) else 1,
+        in_flight_steps=2 if at >= (0, 20) else 1,
+        latent_multiple=128 if (0, 7) <= at < (0, 8) else 1,
+        latent_as_heads=at < (0, 7),
+        absorbed_latent_copies=0 if at < (0, 7) else 1,
+        absorbed_output=(0, 7) <= at < (0, 8),
+        loaded_as=(("nf4_dq", "nf4"),),
+        expert_input_multiple=256,
+        expert_inner_multiple=_expert_inner_multiple(gpu),
     )
 
 
-def _scheduler(version: tuple[int, ...], gpu: Gpu) -> SchedulerDefaults:
+_GRAPH_BYTES = 1400 * MIB
+_UNIFIED_GRAPH_BYTES = 2000 * MIB
+
+
+def _generation(named: str, at: tuple[int, ...], gpu: Gpu) -> str:
+    """Return the core that runs: engine V1 needs Ampere, older NVIDIA GPUs fall back to V0 as long as there is one."""
+    for mark in ("v0", "v1", "v2"):
+        if named.lower().endswith(f"+{mark}"):
+            return mark
+    if at < _LAST_V0 and gpu.vendor == "NVIDIA" and (0,) < _capability(gpu) < _AMPERE:
+        return "v0"
+    return at_version(_GENERATION, at).value
+
+
+def _expert_inner_multiple(gpu: Gpu) -> int:
+    """Return to what the inner width of MXFP4 experts is padded: not on Hopper, whose Triton kernels pad one side."""
+    capability = _capability(gpu)
+    if _HOPPER <= capability < (10, 0):
+        return 1
+    return 256 if (10, 0) <= capability < _CONSUMER_BLACKWELL else 128
+
+
+def _printed_line(at: tuple[int, ...], *, hybrid: bool) -> str:
+    if at >= (0, 20):
+        return "vLLM from 0.20: int(concurrency x max_model_len)"
+    if hybrid:
+        return "vLLM 0.10 to 0.19: blocks // groups x smallest block"
+    return "vLLM up to 0.9: blocks x block size"
+
+
+class _Place(StrEnum):
+    """What a rank's context and buffers depend on."""
+
+    UNIFIED = "unified memory"
+    ONE_ROCM = "one AMD GPU"
+    ROCM = "several AMD GPUs"
+    ONE = "one GPU"
+    PCIE = "several GPUs without a scale-up link"
+    FIRST_NVLINK = "engine V0, several GPUs with NVLink"
+    FIRST_WIDE_NVLINK = "engine V0, 8 Hopper GPUs"
+    NVLINK = "several GPUs with NVLink"
+
+
+@frozen
+class _Buffers:
+    """Context and buffers of a rank: what is there at any number of ranks, and what each rank adds."""
+
+    fixed: Band
+    each_rank_bytes: int = 0
+
+    def at(self, ranks: int) -> Band:
+        more = self.each_rank_bytes * ranks
+        return Band(
+            value_bytes=self.fixed.value_bytes + more,
+            low_bytes=self.fixed.low_bytes + more // 2,
+            high_bytes=self.fixed.high_bytes + more,
+            source=self.fixed.source,
+        )
+
+
+def _since(
+    version: tuple[int, ...], figures: tuple[float, float, float], source: str, *, each: float = 0.0
+) -> Since[_Buffers]:
+    """Return a step from value, low and high in GiB."""
+    buffers = _Buffers(fixed=band(*figures, source), each_rank_bytes=round(each * GIB))
+    return Since(version=version, value=buffers, source=source)
+
+
+_NON_TORCH: dict[_Place, tuple[Since[_Buffers], ...]] = {
+    _Place.UNIFIED: (
+        _since(
+            (0,),
+            (0.3, 0.0, 3.8),
+            "unified memory: 0.6 GiB and 6 % of the weights, which the loader still holds (5 logs: 1 to 6 GiB)",
+            each=0.3,
+        ),
+    ),
+    _Place.ONE_ROCM: (_since((0,), (0.55, 0.5, 0.7), "ROCm at TP 1: 0.53 to 0.6 GiB (4 logs)"),),
+    _Place.ROCM: (_since((0,), (1.8, 0.6, 2.6), "ROCm with TP: 1.78 GiB (1 log)"),),
+    _Place.ONE: (
+        _since(
+            (0,),
+            (0.09, 0.01, 0.35),
+            "CUDA at TP 1 up to 0.10: 0.01 to 0.16 GiB, 0.35 at most (10 logs)",
+        ),
+        _since((0, 11), (0.14, 0.05, 0.3), "CUDA at TP 1, 0.11 to 0.14: 0.13 to 0.16 GiB (5 logs)"),
+        _since((0, 15), (0.25, 0.15, 0.4), "CUDA at TP 1 from 0.15: 0.23 to 0.27 GiB (5 logs)"),
+    ),
+    _Place.PCIE: (
+        _since((0,), (0.32, 0.2, 0.45), "PCIe with TP up to 0.11: 0.25 to 0.4 GiB (4 logs)"),
+        _since((0, 12), (0.5, 0.25, 1.2), "PCIe with TP from 0.12: 0.3 to 1.0 GiB, once 2.7"),
+    ),
+    _Place.FIRST_NVLINK: (
+        _since(
+            (0,),
+            (0.4, 0.1, 2.4),
+            "V0 with NVLink, more with each rank: 0.4 GiB at 2, 0.9 to 3 at 8, 3.6 once (4 logs)",
+            each=0.22,
+        ),
+    ),
+    _Place.FIRST_WIDE_NVLINK: (
+        _since(
+            (0,),
+            (7.3, 3.5, 8.0),
+            "V0 on 8 Hopper GPUs: NVLink SHARP buffers of NCCL, 7.2 to 7.5 GiB (2 logs)",
+        ),
+    ),
+    _Place.NVLINK: (
+        _since(
+            (0,),
+            (0.6, 0.2, 1.1),
+            "NVLink, 0.8 to 0.11, more with each rank: 0.55 to 1.4 GiB at 2, 2.4 at 4, some 4 at 8 (5 logs)",
+            each=0.4,
+        ),
+        _since((0, 12), (2.1, 1.7, 2.3), "NVLink with TP, 0.12 to 0.19: 2.06 to 2.17 GiB (6 logs)"),
+        _since((0, 20), (1.75, 1.3, 2.3), "NVLink with TP from 0.20: 1.74 GiB on 8 H200 (1 log)"),
+    ),
+}
+_UNIFIED_WEIGHT_FRACTION = 0.06
+
+
+def _non_torch(at: tuple[int, ...], generation: str, gpu: Gpu, ranks: int) -> tuple[Band, float]:
+    """Return context and buffers of a rank, and the share of the weights that counts besides."""
+    step = at_version(_NON_TORCH[_place(generation, gpu, ranks)], at)
+    return step.value.at(ranks), _UNIFIED_WEIGHT_FRACTION if gpu.unified_memory else 0.0
+
+
+def _place(generation: str, gpu: Gpu, ranks: int) -> _Place:
+    first = generation == "v0"
+    several = (
+        (gpu.unified_memory, _Place.UNIFIED),
+        (gpu.vendor == "AMD", _Place.ROCM if ranks > 1 else _Place.ONE_ROCM),
+        (ranks == 1, _Place.ONE),
+        (not linked(gpu, ranks=ranks), _Place.PCIE),
+        (first and ranks >= _WIDE_TP and _capability(gpu) >= _HOPPER, _Place.FIRST_WIDE_NVLINK),
+        (first, _Place.FIRST_NVLINK),
+    )
+    return next((place for holds, place in several if holds), _Place.NVLINK)
+
+
+def _scheduler(version: tuple[int, ...], generation: str, gpu: Gpu) -> SchedulerDefaults:
     """Server defaults by device memory; A100 is not in the large tier from 0.11.2 on, GB10 never is."""
     # vLLM asks the driver's product name, which the title holds; a catalog may call the entry anything.
     name = gpu.title.lower()
-    small = "gb10" in name or ("a100" in name and version >= (0, 11, 2))
+    small = gpu.unified_memory or ("a100" in name and version >= (0, 11, 2))
+    if generation == "v0":
+        return SchedulerDefaults(max_num_seqs=256, max_num_batched_tokens=512 if version < (0, 7) else 2048)
     if gpu.cuda_total_bytes >= _HUGE_BYTES and version >= (0, 30):
         return SchedulerDefaults(max_num_seqs=1024, max_num_batched_tokens=16384)
     if gpu.cuda_total_bytes >= _LARGE_BYTES and not small and version >= (0, 8):

@@ -1,18 +1,19 @@
-"""The KV pool of each GPU: what the engine's fraction, the exact weights and the stated overheads leave."""
+"""The KV pool of each GPU: what the engine's fraction, the weights and the stated overheads leave."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from infcalc.engines.rules import FractionBase
+from infcalc.engines.rules import Band, FractionBase
 from infcalc.frozen import frozen
+from infcalc.memory.blocks import PagePlan, Settings, decoding_blocks, plan, sequences_in
 from infcalc.memory.kv import kv_components, sequence_bytes
-from infcalc.memory.overhead import activation_peak
-from infcalc.memory.weights import weights_per_stage
+from infcalc.memory.overhead import activation_peak, cuda_graphs
+from infcalc.memory.weights import besides_per_stage, loaded_per_stage, lora_bytes
 
 if TYPE_CHECKING:
-    from infcalc.engines.rules import Band, EngineRules
+    from infcalc.engines.rules import EngineRules
     from infcalc.spec.hardware import Gpu
     from infcalc.spec.kv import KvFormat
     from infcalc.spec.model import Model
@@ -21,23 +22,67 @@ if TYPE_CHECKING:
 
 
 @frozen
+class Additions:
+    """What a deployment holds beside the model itself, and where its weights lie.
+
+    ``weights_bytes`` replaces the computed weights of a rank where the checkpoint is not known (a figure from a log).
+    """
+
+    with_mtp: bool = False
+    draft_bytes: int = 0
+    """Weights of a separate draft model on a rank."""
+    lora_rank: int = 0
+    num_adapters: int = 1
+    offload_bytes: int = 0
+    """Weights of a rank that lie in host memory."""
+    with_encoder: bool = True
+    """The profiling run passes the largest picture through the tower of a multimodal model."""
+    weights_bytes: int | None = None
+
+
+NOTHING_ADDED = Additions()
+
+
+@frozen
 class Budget:
     """The memory of one GPU of one pipeline stage, in bytes.
 
     ``kv_pool_bytes`` is what is left for KV (0 where nothing is: then ``missing_bytes`` says how much is lacking),
-    between ``kv_pool_low_bytes`` and ``kv_pool_high_bytes`` when the modelled parts take their band's ends.
+    between ``kv_pool_low_bytes`` and ``kv_pool_high_bytes``: each modelled part deviates on its own, so the root of the
+    squared deviations counts. ``weights_bytes`` holds what ``draft_bytes``, ``lora_bytes`` and towers take of it, less
+    what lies in host memory.
     """
 
     stage: int
     usable_bytes: int
     weights_bytes: int
+    draft_bytes: int = 0
+    lora_bytes: int = 0
+    offload_bytes: int = 0
+    loading_bytes: int = 0
+    """Taken by loading besides the weights: rotary tables, idle ends of large tensors."""
     activation: Band
     non_torch: Band
     cuda_graph_bytes: int
+    graphs: Band
     kv_pool_bytes: int
     kv_pool_low_bytes: int
     kv_pool_high_bytes: int
     missing_bytes: int
+
+
+def profile_tokens(rules: EngineRules, *, max_num_batched_tokens: int, max_model_len: int | None, given: bool) -> int:
+    """Return the tokens of the profiling run.
+
+    Where prefill is not chunked, a step must take the longest sequence whole: its length counts, unless the engine
+    chunks such lengths by itself. ``given`` says that the user set ``max_num_batched_tokens``.
+    """
+    profile = rules.profile
+    if given or not profile.unchunked or max_model_len is None:
+        return max_num_batched_tokens
+    if profile.chunk_from_tokens is not None and max_model_len > profile.chunk_from_tokens:
+        return max_num_batched_tokens
+    return max(max_model_len, 2048)
 
 
 def budgets(
@@ -50,71 +95,132 @@ def budgets(
     quantization: WeightQuantization | None,
     max_num_seqs: int,
     max_num_batched_tokens: int,
-    with_mtp: bool = False,
+    additions: Additions = NOTHING_ADDED,
 ) -> tuple[Budget, ...]:
     """Return the budget of a GPU of each pipeline stage.
 
     The fraction means what the engine means by it (:class:`FractionBase`). Worked example, vLLM 0.33, Llama 3 70B in
-    bf16 on four A100-80: 0.92 x 79.15 GiB - 32.9 weights - 1.2 activation - 2.1 buffers - 0.6 graphs = 36.1 GiB.
+    bf16 on four A100-80: 0.92 x 79.15 GiB - 32.9 weights - 0.5 activation - 1.8 buffers - 1.4 graphs = 36.3 GiB.
     """
-    activation = activation_peak(
-        model,
-        parallelism,
-        rules,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-    )
-    weights = weights_per_stage(model, parallelism, quantization, with_mtp=with_mtp)
-    return tuple(
-        _budget(
-            stage=stage,
-            gpu=gpu,
-            rules=rules,
-            fraction=fraction,
-            weights_bytes=weights_bytes,
-            activation=activation,
+    weights = loaded_per_stage(model, parallelism, rules, quantization, with_mtp=additions.with_mtp)
+    besides = besides_per_stage(model, parallelism, rules, quantization)
+    if additions.weights_bytes is not None:
+        weights = tuple(additions.weights_bytes for _ in weights)
+        besides = tuple(0 for _ in weights)
+    adapters = 0
+    if additions.lora_rank:
+        adapters = lora_bytes(model, parallelism, rank=additions.lora_rank, num_adapters=additions.num_adapters)
+        adapters //= parallelism.pp
+    last = parallelism.pp - 1
+    graphs = cuda_graphs(rules, max_num_seqs=max_num_seqs)
+    moved = tuple(0 for _ in weights)
+    if additions.offload_bytes:
+        from infcalc.memory.offload import offloaded_weights  # noqa: PLC0415 - only with an offload
+
+        allowance = additions.offload_bytes
+        offloaded = offloaded_weights(model, parallelism, quantization, allowance_bytes=allowance)
+        moved = tuple(part.moved_bytes for part in offloaded)
+    found: list[Budget] = []
+    for stage, (loaded, away) in enumerate(zip(weights, moved, strict=True)):
+        activation = activation_peak(
+            model,
+            parallelism,
+            rules,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            last_stage=stage == last,
+            with_encoder=additions.with_encoder and stage == 0,
         )
-        for stage, weights_bytes in enumerate(weights)
-    )
+        draft = additions.draft_bytes if stage == last else 0
+        held = max(0, loaded + adapters + draft - away)
+        found.append(
+            _budget(
+                stage=stage,
+                gpu=gpu,
+                rules=rules,
+                fraction=fraction,
+                weights_bytes=held,
+                parts=(draft, adapters, away, besides[stage]),
+                activation=activation,
+                graphs=graphs,
+            )
+        )
+    return tuple(found)
 
 
 def _budget(
-    *, stage: int, gpu: Gpu, rules: EngineRules, fraction: float | None, weights_bytes: int, activation: Band
+    *,
+    stage: int,
+    gpu: Gpu,
+    rules: EngineRules,
+    fraction: float | None,
+    weights_bytes: int,
+    parts: tuple[int, int, int, int],
+    activation: Band,
+    graphs: Band,
 ) -> Budget:
-    def pool(*, activation_bytes: int, non_torch_bytes: int, graph_bytes: int) -> int:
-        share = 1.0 if fraction is None else fraction
-        total = gpu.cuda_total_bytes
+    share = 1.0 if fraction is None else fraction
+    total = gpu.cuda_total_bytes
+    buffers = _with_weights(rules, weights_bytes)
+
+    held_bytes = weights_bytes + parts[3]
+
+    def pool(activation_bytes: int, non_torch_bytes: int, graph_bytes: int) -> int:
         match rules.fraction_base:
             case FractionBase.TOTAL:
-                return int(total * share) - weights_bytes - activation_bytes - non_torch_bytes - graph_bytes
+                return int(total * share) - held_bytes - activation_bytes - non_torch_bytes - graph_bytes
             case FractionBase.FREE_BEFORE_WEIGHTS:
-                return int((total - non_torch_bytes) * share) - weights_bytes
+                return int((total - non_torch_bytes) * share) - held_bytes
             case FractionBase.FREE_AFTER_WEIGHTS:
-                free = total - weights_bytes - activation_bytes - non_torch_bytes - graph_bytes
+                free = total - held_bytes - activation_bytes - non_torch_bytes - graph_bytes
                 # What is lacking is lacking in whole, not in the engine's share of it.
                 return int(free * share) if free > 0 else free
             case FractionBase.NONE:
-                return total - weights_bytes - activation_bytes - non_torch_bytes
+                return total - held_bytes - activation_bytes - non_torch_bytes
             case _:
                 assert_never(rules.fraction_base)
 
-    graphs = rules.cuda_graph_bytes
-    buffers = rules.non_torch
-    left = pool(activation_bytes=activation.value_bytes, non_torch_bytes=buffers.value_bytes, graph_bytes=graphs)
-    # The band takes every modelled part at the same end at once: wide, and honest about what is not measured here.
-    low = pool(activation_bytes=activation.high_bytes, non_torch_bytes=buffers.high_bytes, graph_bytes=2 * graphs)
-    high = pool(activation_bytes=activation.low_bytes, non_torch_bytes=buffers.low_bytes, graph_bytes=graphs // 4)
+    middle = (activation.value_bytes, buffers.value_bytes, graphs.value_bytes)
+    lows = (activation.low_bytes, buffers.low_bytes, graphs.low_bytes)
+    highs = (activation.high_bytes, buffers.high_bytes, graphs.high_bytes)
+    left = pool(*middle)
+
+    def deviation(ends: tuple[int, int, int]) -> float:
+        squares = 0.0
+        for part in range(len(middle)):
+            one = [ends[index] if index == part else value for index, value in enumerate(middle)]
+            squares += float(pool(one[0], one[1], one[2]) - left) ** 2
+        return float(squares**0.5)
+
     return Budget(
         stage=stage,
         usable_bytes=_usable_bytes(gpu, rules, fraction),
         weights_bytes=weights_bytes,
+        draft_bytes=parts[0],
+        lora_bytes=parts[1],
+        offload_bytes=parts[2],
+        loading_bytes=parts[3],
         activation=activation,
         non_torch=buffers,
-        cuda_graph_bytes=graphs,
+        cuda_graph_bytes=graphs.value_bytes,
+        graphs=graphs,
         kv_pool_bytes=max(0, left),
-        kv_pool_low_bytes=max(0, low),
-        kv_pool_high_bytes=max(0, high),
+        kv_pool_low_bytes=max(0, round(left - deviation(highs))),
+        kv_pool_high_bytes=max(0, round(left + deviation(lows))),
         missing_bytes=max(0, -left),
+    )
+
+
+def _with_weights(rules: EngineRules, weights_bytes: int) -> Band:
+    """Return the buffers, with the share of the weights that counts as used by others on unified memory."""
+    more = round(rules.non_torch_weight_fraction * weights_bytes)
+    if not more:
+        return rules.non_torch
+    return replace(
+        rules.non_torch,
+        value_bytes=rules.non_torch.value_bytes + more,
+        low_bytes=rules.non_torch.low_bytes + more // 2,
+        high_bytes=rules.non_torch.high_bytes + more * 3 // 2,
     )
 
 
@@ -123,6 +229,15 @@ def _usable_bytes(gpu: Gpu, rules: EngineRules, fraction: float | None) -> int:
     if rules.fraction_base is FractionBase.TOTAL and fraction is not None:
         return int(gpu.cuda_total_bytes * fraction)
     return gpu.cuda_total_bytes
+
+
+@frozen
+class Pages:
+    """A pool in pages of one size: their bytes, how many are kept empty, and how many one sequence takes."""
+
+    block_bytes: int
+    null_blocks: int
+    sequence_blocks: int
 
 
 @frozen
@@ -140,6 +255,8 @@ class Room:
     stage: int
     kv_bytes_per_gpu: int
     blocked_bytes: int
+    pages: Pages | None = None
+    """How the engine cuts that pool, where its layers are of several kinds; None where bytes tell as much."""
 
 
 def room(
@@ -151,10 +268,12 @@ def room(
     context_tokens: int,
     block_tokens: int = 1,
     with_mtp: bool = False,
+    paging: tuple[EngineRules, Settings] | None = None,
 ) -> Room:
     """Return how many sequences of ``context_tokens`` fit: the stage with the least room decides.
 
-    A context takes whole blocks; under decode context parallelism a rank holds every ``dcp``-th token.
+    A context takes whole blocks; under decode context parallelism a rank holds every ``dcp``-th token. ``paging`` cuts
+    the pool as the engine does, where its layers are of several kinds: pages of one size for all of them.
     """
     per_rank_tokens = -(-context_tokens // parallelism.dcp)
     blocked_tokens = -(-per_rank_tokens // block_tokens) * block_tokens
@@ -164,15 +283,26 @@ def room(
         needed = sequence_bytes(parts, blocked_tokens)
         if needed == 0:
             continue
+        cut = _several_kinds(model, kv, parallelism, paging, budget.stage)
+
+        def held(pool_bytes: int, needed: int = needed, cut: PagePlan | None = cut) -> int:
+            if cut is None or paging is None:
+                return pool_bytes // needed
+            return sequences_in(pool_bytes, cut, context_tokens, *paging)
+
+        tokens = budget.kv_pool_bytes * context_tokens // needed
+        if cut is not None:
+            tokens = held(budget.kv_pool_bytes) * context_tokens
         found.append(
             Room(
-                sequences=budget.kv_pool_bytes // needed * parallelism.dp,
-                sequences_low=budget.kv_pool_low_bytes // needed * parallelism.dp,
-                sequences_high=budget.kv_pool_high_bytes // needed * parallelism.dp,
-                tokens=budget.kv_pool_bytes * context_tokens // needed // block_tokens * block_tokens * parallelism.dp,
+                sequences=held(budget.kv_pool_bytes) * parallelism.dp,
+                sequences_low=held(budget.kv_pool_low_bytes) * parallelism.dp,
+                sequences_high=held(budget.kv_pool_high_bytes) * parallelism.dp,
+                tokens=tokens // block_tokens * block_tokens * parallelism.dp,
                 stage=budget.stage,
                 kv_bytes_per_gpu=sequence_bytes(parts, per_rank_tokens),
                 blocked_bytes=needed,
+                pages=_pages(budget.kv_pool_bytes, cut, context_tokens, paging),
             )
         )
     if not found:
@@ -185,3 +315,27 @@ def room(
         sequences_low=min(stage.sequences_low for stage in found),
         sequences_high=min(stage.sequences_high for stage in found),
     )
+
+
+def _pages(
+    pool_bytes: int, cut: PagePlan | None, context_tokens: int, paging: tuple[EngineRules, Settings] | None
+) -> Pages | None:
+    if cut is None or paging is None:
+        return None
+    rules, settings = paging
+    return Pages(
+        block_bytes=cut.block_bytes,
+        null_blocks=min(rules.null_blocks, pool_bytes // cut.block_bytes),
+        sequence_blocks=max(1, decoding_blocks(cut, context_tokens, rules, settings)),
+    )
+
+
+def _several_kinds(
+    model: Model, kv: KvFormat, parallelism: Parallelism, paging: tuple[EngineRules, Settings] | None, stage: int
+) -> PagePlan | None:
+    """Return how an engine cuts a pool that layers of several kinds share; None where exact bytes tell as much."""
+    if paging is None:
+        return None
+    rules, settings = paging
+    cut = plan(model, kv, parallelism, rules, settings, stage=stage)
+    return cut if len(cut.groups) > 1 else None

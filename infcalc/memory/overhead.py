@@ -1,9 +1,11 @@
 """Memory that is neither weights nor KV: activation peak of the profiling run. Modelled, with a band.
 
-Forward activation of T tokens: ``T * (2 * hidden + 2 * width / tp + qkv / tp) * 2`` bytes for a dense layer and
-``T * k * (2 * expert_width / tp + hidden) * 2`` more for routed experts; the sampler of the profiling run holds
-``copies * max_num_seqs * vocabulary * 4`` bytes, undivided by TP. The larger of the two is the peak.
-Source: vLLM logs and llm-d-planner's measurements, versions 0.6 to 0.19.
+Forward of T tokens: ``T * (inner + copies * hidden) * 2`` bytes. ``inner`` is gate, up and their product of a dense
+layer (``3 * width / tp``), the same of the routed experts with every expert's output (``k * (3 * expert_width / within
++ hidden)``), or twice what a mixer's projections yield where that is more. The sampler of the profiling run holds
+``copies * max_num_seqs * vocabulary * 4`` bytes beside the hidden states, undivided by TP. The largest picture of a
+multimodal model passes the vision tower. The largest of the three is the peak.
+Source: vLLM logs and llm-d-planner's measurements, versions 0.2 to 0.28; docs/accuracy.md lists the cases of each rule.
 """
 
 from __future__ import annotations
@@ -16,60 +18,116 @@ from infcalc.spec.layers import (
     DenseFeedForward,
     GroupedAttention,
     LatentAttention,
+    Layer,
     Mixer,
     MoeFeedForward,
     RecurrentMixer,
 )
+from infcalc.units import GIB
 
 if TYPE_CHECKING:
     from infcalc.engines.rules import EngineRules
     from infcalc.spec.model import Model
     from infcalc.spec.parallelism import Parallelism
 
-_LOW = 0.5
-_HIGH = 1.6
 _ELEMENT_BYTES = 2
 _LOGIT_BYTES = 4
+_STREAM_ELEMENTS = 2
+"""Residual streams are held in fp32: two 16-bit elements each."""
+_STREAM_MATRIX = "hc.fn"
+_ENCODER_TOKENS = 16384
+"""Image tokens of the largest picture that dynamic-resolution towers admit."""
+_ENCODER_BYTES = 1.08 * GIB
+_ENCODER_SPLIT_BYTES = 0.76 * GIB
+"""One such picture through a tower 1,152 wide: what every rank holds, and what TP divides (1.84 GiB at TP 1 and 1.46 at
+TP 2 in five logs of three models)."""
+_LARGE_TOWER_PARAMETERS = 4e8
+_FEW_SEQUENCES = 16
 
 
 def activation_peak(
-    model: Model, parallelism: Parallelism, rules: EngineRules, *, max_num_seqs: int, max_num_batched_tokens: int
-) -> Band:
-    """Return the activation peak of one GPU in bytes."""
-    forward = max(
-        (_forward_bytes(model, run.layer.mixer, run.layer.feed_forward, parallelism) for run in model.layers), default=0
-    )
-    forward_bytes = forward * max_num_batched_tokens
-    sampler_bytes = round(rules.sampler_logit_copies * max_num_seqs * model.vocab_size * _LOGIT_BYTES)
-    peak = max(forward_bytes, sampler_bytes)
-    source = (
-        f"sampler of the profiling run ({rules.sampler_source})"
-        if sampler_bytes > forward_bytes
-        else f"forward pass of {max_num_batched_tokens:,} tokens"
-    )
-    return Band(value_bytes=peak, low_bytes=round(peak * _LOW), high_bytes=round(peak * _HIGH), source=source)
-
-
-def _forward_bytes(
     model: Model,
-    mixer: Mixer | None,
-    feed_forward: DenseFeedForward | MoeFeedForward | None,
     parallelism: Parallelism,
-) -> int:
-    """Return activation bytes per token of one layer."""
-    tp = parallelism.tp
-    elements = 2 * model.hidden_size + _mixer_width(mixer) // tp
-    match feed_forward:
+    rules: EngineRules,
+    *,
+    max_num_seqs: int,
+    max_num_batched_tokens: int,
+    last_stage: bool = True,
+    with_encoder: bool = True,
+) -> Band:
+    """Return the activation peak of one GPU in bytes.
+
+    Worked example, Llama 3.1 8B on H100 with vLLM 0.19: 3.73 x 1024 x 128,256 x 4 + 1.34 x 8192 x 4096 x 2 bytes is
+    1.91 GiB; the log says 1.89.
+    """
+    profile = rules.profile
+    forward = max((_forward_elements(model, run.layer, parallelism, rules) for run in model.layers), default=0.0)
+    forward_bytes = forward * max_num_batched_tokens * _ELEMENT_BYTES
+    hidden_bytes = max_num_batched_tokens * model.hidden_size * _ELEMENT_BYTES
+    sampler_bytes = 0.0
+    if last_stage and rules.sampler_logit_copies:
+        logits = max_num_seqs * model.vocab_size * _LOGIT_BYTES
+        sampler_bytes = rules.sampler_logit_copies * logits + profile.sampler_hidden_copies * hidden_bytes
+    encoder_bytes = _encoder_bytes(model, parallelism, rules, max_num_batched_tokens) if with_encoder else 0.0
+    if profile.beside:
+        peak, what = forward_bytes + sampler_bytes, profile.source
+    else:
+        peak, what = max(
+            (forward_bytes, f"forward pass of {max_num_batched_tokens:,} tokens ({profile.source})"),
+            (sampler_bytes, f"sampler of the profiling run, {max_num_seqs:,} sequences ({rules.sampler_source})"),
+            (encoder_bytes, "the largest picture through the vision tower"),
+        )
+    low = 0.6 if peak == encoder_bytes else profile.low_fraction
+    lowest = peak * low
+    if profile.sampler_on_first_rank and parallelism.tp > 1:
+        lowest = min(lowest, forward_bytes)
+    # Limits on pictures and videos are seldom stated.
+    most = max(peak * profile.high_fraction, encoder_bytes * profile.encoder_high_fraction)
+    return Band(value_bytes=round(peak), low_bytes=round(lowest), high_bytes=round(most), source=what)
+
+
+def cuda_graphs(rules: EngineRules, *, max_num_seqs: int) -> Band:
+    """Return what the engine charges for CUDA graphs: fewer are captured where few sequences run at once."""
+    few = max_num_seqs <= _FEW_SEQUENCES
+    value = rules.small_batch_graph_bytes if few else rules.cuda_graph_bytes
+    return Band(
+        value_bytes=value,
+        low_bytes=min(value, rules.cuda_graph_low_bytes),
+        high_bytes=max(value, rules.cuda_graph_high_bytes // 2 if few else rules.cuda_graph_high_bytes),
+        source=rules.cuda_graph_source,
+    )
+
+
+def _encoder_bytes(model: Model, parallelism: Parallelism, rules: EngineRules, tokens: int) -> float:
+    if not rules.profile.encoder or model.unmodelled_parameters < _LARGE_TOWER_PARAMETERS:
+        return 0.0
+    pictures = max(tokens, _ENCODER_TOKENS) / _ENCODER_TOKENS
+    return pictures * (_ENCODER_BYTES + _ENCODER_SPLIT_BYTES / parallelism.tp)
+
+
+def _forward_elements(model: Model, layer: Layer, parallelism: Parallelism, rules: EngineRules) -> float:
+    """Return activation elements per token of one layer at its peak."""
+    tp, profile, hidden = parallelism.tp, rules.profile, model.hidden_size
+    copies = profile.hidden_copies + (profile.reduced_hidden_copies if tp > 1 else 0.0)
+    inner = 0.0
+    match layer.feed_forward:
         case None:
             pass
-        case DenseFeedForward():
-            elements += 2 * feed_forward.width // tp
-        case MoeFeedForward():
-            elements += 2 * feed_forward.shared_width // tp
-            elements += feed_forward.experts_per_token * (2 * feed_forward.expert_width // tp + model.hidden_size)
+        case DenseFeedForward() as block:
+            inner = (3 if block.gated else 2) * block.width / tp
+        case MoeFeedForward() as block:
+            copies = max(copies, profile.moe_hidden_copies)
+            # Experts that lie whole on a rank still hold room for every token's share.
+            within = max(1, tp * parallelism.dp // parallelism.ep)
+            width = (3 if block.gated else 2) * block.expert_width / within
+            inner = 3 * block.shared_width / tp + block.experts_per_token * (width + hidden)
+            if profile.split_gemm_copies > 1:
+                inner = max(inner, profile.split_gemm_copies * 3 * block.expert_width)
         case _:
-            assert_never(feed_forward)
-    return elements * _ELEMENT_BYTES
+            assert_never(layer.feed_forward)
+    streams = next((matrix.columns // hidden for matrix in layer.extras if matrix.name == _STREAM_MATRIX), 0)
+    wide = max(inner, 2 * _mixer_width(layer.mixer) / tp)
+    return wide + copies * hidden + profile.stream_copies * streams * hidden * _STREAM_ELEMENTS
 
 
 def _mixer_width(mixer: Mixer | None) -> int:
@@ -82,7 +140,7 @@ def _mixer_width(mixer: Mixer | None) -> int:
             return (mixer.num_heads + mixer.num_kv_heads) * mixer.head_dim + mixer.num_kv_heads * value_dim
         case LatentAttention():
             key_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
-            return mixer.num_heads * (2 * key_dim + mixer.value_head_dim)
+            return mixer.num_heads * key_dim
         case CompressedAttention():
             return mixer.num_heads * mixer.entry_dim
         case RecurrentMixer():

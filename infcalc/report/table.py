@@ -23,6 +23,8 @@ class Column:
     left: bool = False
     aside: bool = False
     """Left out where a terminal is narrow."""
+    text_key: str = ""
+    """Key of the text that people see instead, where the unit depends on the row."""
 
 
 @frozen
@@ -39,6 +41,8 @@ class View:
     """All that is shown for one answer: a line on the inputs, findings in words, tables, a drawing, notes."""
 
     lead: str
+    verdict: str = ""
+    """Shown above all else, where the question has an answer of one sentence."""
     findings: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     drawing: str = ""
@@ -50,7 +54,13 @@ class View:
 
 def cells(table: Table) -> list[list[str]]:
     """Return the printed cells of a table, row by row."""
-    return [[shown(row.get(column.key), column) for column in table.columns] for row in table.rows]
+    return [[_cell(row, column) for column in table.columns] for row in table.rows]
+
+
+def _cell(row: Mapping[str, object], column: Column) -> str:
+    if column.text_key:
+        return str(row.get(column.text_key, "-"))
+    return shown(row.get(column.key), column)
 
 
 def narrowed(table: Table) -> Table:
@@ -71,7 +81,7 @@ def count(value: object) -> str:
 
 
 _QUIET = {"pp": 1, "dp": 1, "ep": 1, "dcp": 1}
-_ONLY_IN_JSON = frozenset({"max_num_batched_tokens", "block_tokens", "max_num_seqs"})
+_ONLY_IN_JSON = frozenset({"max_num_batched_tokens", "block_tokens", "max_num_seqs", "max_model_len"})
 
 
 def lead_line(inputs: tuple[Input, ...]) -> str:

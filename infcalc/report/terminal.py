@@ -21,6 +21,8 @@ def show(view: View, stream: TextIO) -> None:
     # rich by itself would keep bold and dim where NO_COLOR is set.
     plain = bool(os.environ.get("NO_COLOR"))
     console = Console(file=stream, highlight=False, soft_wrap=False, color_system=None if plain else "auto")
+    if view.verdict:
+        console.print(view.verdict, style="bold", markup=False)
     console.print(view.lead, style="dim", markup=False)
     for finding in view.findings:
         console.print(finding, style="bold", markup=False)

@@ -15,7 +15,7 @@ _CELL_WIDTH = 60
 
 def plain(view: View) -> str:
     """Return the view as aligned text without colour."""
-    parts = [view.lead, *view.findings]
+    parts = [view.verdict, view.lead, *view.findings]
     blocks = ["\n".join(part for part in parts if part)]
     blocks += [_aligned(table) for table in view.tables if table.rows]
     blocks += [text for text in (view.drawing, _bullets("explanation", view.explanations)) if text]
@@ -25,7 +25,7 @@ def plain(view: View) -> str:
 
 def markdown(view: View) -> str:
     """Return the view as Markdown; the numbers are those of the screen."""
-    blocks = [view.lead, *view.findings]
+    blocks = [view.verdict, view.lead, *view.findings]
     for table in view.tables:
         if not table.rows:
             continue

@@ -85,7 +85,8 @@ def test_a_context_beyond_the_model_is_answered_with_a_warning() -> None:
 
 def test_memory_of_the_governing_gpu_adds_up() -> None:
     result = concurrency().result
-    parts = result.weights_bytes + result.activation_bytes + result.non_torch_bytes + result.cuda_graph_bytes
+    parts = result.weights_bytes + result.loading_bytes + result.activation_bytes
+    parts += result.non_torch_bytes + result.cuda_graph_bytes
     assert result.rows[0].kv_pool_bytes == result.usable_bytes - parts
     assert result.missing_bytes == 0
 

@@ -45,6 +45,7 @@ def test_every_figure_of_concurrency_follows_from_its_explanation(engine: str, t
 def test_the_memory_shown_is_that_of_the_stage_that_decides() -> None:
     result = concurrency(Ask(models=("llama3.2-3b",), tp=1, pp=3)).result
     parts = result.weights_bytes + result.activation_bytes + result.non_torch_bytes + result.cuda_graph_bytes
+    parts += result.loading_bytes
     assert result.usable_bytes - parts == result.rows[0].kv_pool_bytes
 
 

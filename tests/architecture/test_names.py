@@ -58,6 +58,14 @@ def words(text: str) -> list[str]:
 
 BARE = {
     **dict.fromkeys(
+        words("null_blocks recurrent_pages in_flight_steps kv_blocks sequence_blocks cases skipped"),
+        "a count of what it names",
+    ),
+    **dict.fromkeys(
+        words("latent_multiple expert_input_multiple expert_inner_multiple lora_rank worst"),
+        "elements, a rank of matrices, or the unit of another field",
+    ),
+    **dict.fromkeys(
         words("rows columns copies heads layers items sequences sequences_low sequences_high elements"),
         "a count of what it names",
     ),
@@ -71,6 +79,9 @@ BARE = {
     ),
     **dict.fromkeys(words("total active active_without_embedding embedding lm_head"), "counts of parameters"),
     **dict.fromkeys(words("batch max_batch breakeven_batch max_num_seqs"), "a count of sequences, the field's word"),
+    **dict.fromkeys(
+        words("requests requests_low requests_high requests_p95 users users_low users_high"), "a count of what it names"
+    ),
     **dict.fromkeys(words("tp pp dp ep dcp max_domain"), "a count of GPUs, the field's word"),
     **dict.fromkeys(
         words(
@@ -83,7 +94,9 @@ BARE = {
     **dict.fromkeys(
         words(
             "cost_ratio verify_ratio fixed_ratio gqa_saving_factor gain_over_fp16 gain_over_fp16_nominal compression "
-            "speedup speedup_low speedup_high sampler_logit_copies"
+            "speedup speedup_low speedup_high sampler_logit_copies hidden_copies moe_hidden_copies "
+            "reduced_hidden_copies stream_copies sampler_hidden_copies split_gemm_copies absorbed_latent_copies "
+            "max_concurrency max_concurrency_low max_concurrency_high"
         ),
         "a ratio of two equal units",
     ),
@@ -92,6 +105,13 @@ BARE = {
         "a probability, the field's word",
     ),
     "kv_bytes_per_token_bf16": "bytes per token, and at which precision",
+    **dict.fromkeys(words("since until"), "versions"),
+    "log_deviation": "of a logarithm, which has no unit",
+    **dict.fromkeys(
+        words("value low high half_step measured predicted predicted_low predicted_high effect per_byte"),
+        "in the unit of the quantity beside it",
+    ),
+    **dict.fromkeys(words("line number starts"), "a position in a file, or a count of what it names"),
     "block_size": "tokens, by the name of the flag",
     "max_model_len": "tokens, by the name of the flag",
 }

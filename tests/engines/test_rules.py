@@ -43,10 +43,11 @@ def test_vllm_scheduler_tiers_leave_the_a100_out_of_the_large_one() -> None:
     assert engine_rules("vllm", "0.26", b200, tp=1).scheduler.max_num_batched_tokens == 8192
 
 
-def test_sampler_copies_follow_version_and_gpu() -> None:
-    assert engine_rules("vllm", "0.11.0", H100, tp=1).sampler_logit_copies == 9.7
-    assert engine_rules("vllm", "0.19.0", H100, tp=1).sampler_logit_copies == 3.85
-    assert engine_rules("vllm", "0.19.0", A100, tp=1).sampler_logit_copies == 9.7
+def test_sampler_copies_follow_the_version() -> None:
+    assert engine_rules("vllm", "0.11.0", H100, tp=1).sampler_logit_copies == 9.56
+    assert engine_rules("vllm", "0.16", H100, tp=1).sampler_logit_copies == 9.56
+    assert engine_rules("vllm", "0.19.0", H100, tp=1).sampler_logit_copies == 3.73
+    assert engine_rules("vllm", "0.19.0", A100, tp=1).sampler_logit_copies == 3.73
 
 
 def test_the_four_fractions_are_not_the_same_thing() -> None:
@@ -152,8 +153,22 @@ def test_block_sizes_and_caps_of_the_other_engines() -> None:
 
 def test_buffers_by_vendor_and_memory() -> None:
     assert non_torch(replace(A100, vendor="AMD"), ranks=1).value_bytes == round(0.55 * GIB)
-    assert non_torch(replace(A100, unified_memory=True), ranks=1).value_bytes == 3 * GIB
+    assert non_torch(replace(A100, unified_memory=True), ranks=1).value_bytes == 2 * GIB
     # llama.cpp copies between GPUs without a communication library.
     assert engine_rules("llama.cpp", None, A100, tp=4).non_torch == non_torch(A100, ranks=1)
-    assert engine_rules("vllm", None, A100, tp=1, dp=8).non_torch == non_torch(A100, ranks=8)
-    assert engine_rules("vllm", None, A100, tp=1, pp=4).non_torch == non_torch(A100, ranks=1)
+    assert engine_rules("vllm", None, A100, tp=1, dp=8).non_torch == engine_rules("vllm", None, A100, tp=8).non_torch
+    assert engine_rules("vllm", None, A100, tp=1, pp=4).non_torch == engine_rules("vllm", None, A100, tp=1).non_torch
+
+
+def test_engine_v1_needs_ampere() -> None:
+    v100 = replace(A100, name="v100-sxm2-32gb", compute_capability="7.0")
+    assert engine_rules("vllm", "0.8.5", v100, tp=1).generation == "v0"
+    assert engine_rules("vllm", "0.11", v100, tp=1).generation == "v1"
+    assert engine_rules("vllm", "0.8.5", A100, tp=1).generation == "v1"
+    assert engine_rules("vllm", "0.7.3", A100, tp=1).generation == "v0"
+    assert engine_rules("vllm", "0.9+v0", A100, tp=1).generation == "v0"
+
+
+def test_graphs_are_charged_by_v1_and_not_by_runner_v2() -> None:
+    one, two = (engine_rules("vllm", version, A100, tp=1).cuda_graph_bytes for version in ("0.28", "0.28+v2"))
+    assert one > two == 0

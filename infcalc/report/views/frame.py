@@ -14,6 +14,7 @@ def view_of(
     answer: Answer[object],
     *,
     tables: tuple[Table, ...],
+    verdict: str = "",
     findings: tuple[str, ...] = (),
     drawing: str = "",
     notes: tuple[str, ...] = (),
@@ -26,6 +27,7 @@ def view_of(
         explanations = lines(answer.explanations)
     return View(
         lead=lead_line(answer.inputs),
+        verdict=verdict,
         findings=findings,
         tables=tables,
         drawing=drawing,

@@ -1,0 +1,343 @@
+"""Does infcalc agree with my log? Predicted against measured, line by line, each residual with its cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from infcalc.api.answer import Answer, distinct
+from infcalc.api.attribution import Part
+from infcalc.api.contradictions import contradictions
+from infcalc.api.deployment import Ask, Deployment, deploy, kv_format, load, single_kv_dtype
+from infcalc.api.expecting import expected
+from infcalc.api.from_log import FromLog, asked_by, draft_tokens, has_experts, runtime_weights
+from infcalc.api.residuals import CompareLine, residual_lines, signed
+from infcalc.engines.logs.reader import looked_for, read_log
+from infcalc.engines.logs.reading import EngineLog, Quantity
+from infcalc.engines.rules import FractionBase
+from infcalc.errors import FileProblem
+from infcalc.frozen import frozen
+from infcalc.spec.explain import Explanation, Input
+from infcalc.units import format_memory
+
+if TYPE_CHECKING:
+    from infcalc.api.remedies import Refusal
+    from infcalc.catalog.lookup import GpuEntry
+    from infcalc.spec.kv import KvFormat
+    from infcalc.spec.model import Model
+
+_GIVEN = "given"
+_DERIVED = frozenset({"gpus", "pp", "dp", "ep", "dcp"})
+_FAR = 0.08
+_ANOTHER_CARD = 0.02
+"""Drivers differ by less in what they leave of one card."""
+
+
+@frozen
+class CompareResult:
+    """A start-up log against its prediction. Memory is of the rank whose pool is smallest, which governs all."""
+
+    verdict: str
+    evidence: str
+    """What kind of file was compared: ``start-up log``."""
+    engine: str
+    engine_version: str
+    model: str
+    gpu: str
+    num_gpus: int
+    max_model_len: int
+    num_lines: int
+    """Lines of the log that said something."""
+    worst_abs_error_fraction: float | None
+    lines: tuple[CompareLine, ...]
+    refusals: tuple[Refusal, ...]
+
+
+def compare(path: str, ask: Ask | None = None, *, explain: bool = False) -> Answer[CompareResult]:
+    """Return the figures of a start-up log against what infcalc predicts for the deployment the log states.
+
+    ``path`` is a file, or ``-`` for standard input. What the log does not state comes from ``ask`` or from defaults,
+    and is listed among the assumptions; what ``ask`` states wins.
+
+    Raises:
+        FileProblem: the file cannot be read, or holds no line of a start-up log.
+        UsageError: the log names no model or no GPU, and ``ask`` neither.
+        UnknownName: what the log names is not in the catalog.
+
+    """
+    from infcalc import files  # noqa: PLC0415 - opening files is only needed here
+
+    place = "standard input" if path == "-" else path
+    return compare_text(files.read_log_text(path), ask, place=place, explain=explain)
+
+
+def compare_text(
+    text: str, ask: Ask | None = None, *, place: str = "log", explain: bool = False
+) -> Answer[CompareResult]:
+    """Return the answer of :func:`compare` for the text of a log; ``place`` is what errors call it."""
+    if not text.strip():
+        raise FileProblem("the file is empty", place=place, hint=f"lines looked for: {looked_for()}")
+    log = read_log(text)
+    if log is None:
+        raise _not_a_log(text, place)
+    if not log.figures and not log.failures:
+        raise FileProblem(
+            f"this looks like a log of {log.engine}, and no line of it states memory",
+            place=place,
+            hint=f"paste from the start of the engine to its first request; lines looked for: {looked_for()}",
+        )
+    return _answer(log, ask or Ask(), place=place, explain=explain)
+
+
+def _not_a_log(text: str, place: str) -> FileProblem:
+    head = text.lstrip()[:1]
+    if head in {"{", "["} and '"' in text[:10_000]:
+        return FileProblem(
+            "a JSON document, and no start-up log of an engine",
+            place=place,
+            hint=f"benchmark results are not read yet; lines looked for: {looked_for()}",
+        )
+    return FileProblem(
+        "no line has the shape of an engine's start-up log", place=place, hint=f"lines looked for: {looked_for()}"
+    )
+
+
+def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[CompareResult]:
+    from infcalc.files import load_model  # noqa: PLC0415 - opening files is only needed here
+
+    catalog = load(ask)
+    stated = asked_by(log, ask, catalog, place=place)
+    model_entry = load_model(catalog, stated.ask.models[0])
+    gpu_entry, odd_card = _as_printed(log, catalog.gpu(stated.ask.gpus[0]))
+    stated, said = _with_model(log, ask, stated, model_entry.model)
+    # What an engine did is not judged: it ran, or said itself why not.
+    deployment = deploy(stated.ask, model_entry, gpu_entry, strict=False)
+    form, kv_origin, kv_said = kv_format(deployment, single_kv_dtype(stated.ask))
+    expectation = expected(
+        deployment,
+        form,
+        sequences=stated.sequences,
+        flash=stated.flash,
+        pool_bytes=stated.pool_bytes,
+        num_blocks=stated.num_blocks,
+    )
+    lines = residual_lines(log, deployment, expectation)
+    inputs = _inputs(ask, stated, deployment, form, kv_origin=kv_origin)
+    refusals: tuple[Refusal, ...] = ()
+    if log.failures:
+        from infcalc.api.remedies import explained  # noqa: PLC0415 - only for engines that refused
+
+        refusals = explained(log, stated.ask, deployment, form)
+    errors = [abs(line.error_fraction) for line in lines if line.error_fraction is not None]
+    result = CompareResult(
+        verdict=_verdict(lines, refusals),
+        evidence="start-up log",
+        engine=deployment.rules.engine,
+        engine_version=deployment.rules.version,
+        model=deployment.model.name,
+        gpu=deployment.gpu.name,
+        num_gpus=deployment.parallelism.num_gpus,
+        max_model_len=deployment.max_model_len,
+        num_lines=log.num_lines,
+        worst_abs_error_fraction=max(errors, default=None),
+        lines=lines,
+        refusals=refusals,
+    )
+    assumed = [
+        f"{item.name.replace('_', ' ')} {item.value} ({item.origin})"
+        for item in inputs
+        if not item.origin.startswith(_GIVEN) and item.value is not None and item.name not in _DERIVED
+    ]
+    notes = [*deployment.assumptions, *log.notes]
+    if assumed:
+        notes.insert(0, f"not stated in the log, so assumed: {'; '.join(assumed)}")
+    talk = [
+        *contradictions(log, expectation),
+        *_doubts(log, deployment, lines),
+        *odd_card,
+        *stated.warnings,
+        *said,
+        *kv_said,
+        *deployment.warnings,
+    ]
+    return Answer(
+        command="compare",
+        results=(result,),
+        inputs=inputs,
+        assumptions=distinct(notes),
+        warnings=distinct(talk),
+        explanations=tuple(_explanation(line, deployment, inputs) for line in lines if line.predicted is not None)
+        if explain
+        else (),
+    )
+
+
+def _as_printed(log: EngineLog, entry: GpuEntry) -> tuple[GpuEntry, tuple[str, ...]]:
+    """Return the card with the total the log prints where that is another card's: rebuilt memory, a slice, a mistake.
+
+    Smaller differences are the driver's, and stay to be put down to it.
+    """
+    total = log.figure(Quantity.DEVICE_TOTAL)
+    known = entry.gpu.cuda_total_bytes
+    if total is None or total.value <= 0 or abs(total.value - known) <= _ANOTHER_CARD * known:
+        return entry, ()
+    warning = (
+        f"line {total.line} says that the card has {format_memory(total.value)}, and {entry.gpu.name} has "
+        f"{format_memory(known)}: the log's is taken; is --gpu the right one?"
+    )
+    return replace(entry, gpu=replace(entry.gpu, cuda_total_bytes=round(total.value))), (warning,)
+
+
+def _with_model(log: EngineLog, ask: Ask, stated: FromLog, model: Model) -> tuple[FromLog, tuple[str, ...]]:
+    """Return the question with what can only be read in the light of the model: weights, experts, drafts."""
+    filled: dict[str, object] = {}
+    lines = dict(stated.lines)
+    said: tuple[str, ...] = ()
+    if ask.weights is None:
+        word, line, said = runtime_weights(log, model)
+        if word is not None:
+            filled["weights"], lines["weights"] = word, line
+    experts = log.setting("expert_parallel")
+    if experts is not None and experts.value is True and has_experts(model) and stated.ask.ep is None:
+        filled["ep"], lines["ep"] = (stated.ask.tp or 1) * (stated.ask.dp or 1), experts.line
+    elif not has_experts(model) and stated.ask.ep is not None and ask.ep is None:
+        filled["ep"] = None
+    drafts, line = draft_tokens(log, model)
+    if drafts is not None and ask.num_draft_tokens is None:
+        filled["num_draft_tokens"], lines["num_draft_tokens"] = drafts, line
+    changed: Ask = replace(stated.ask, **filled)  # type: ignore[arg-type]
+    return replace(stated, ask=changed, lines=lines), said
+
+
+_FIELD_OF_INPUT = {"model": "models", "gpu": "gpus", "block_tokens": "block_size"}
+
+
+def _inputs(ask: Ask, stated: FromLog, deployment: Deployment, form: KvFormat, *, kv_origin: str) -> tuple[Input, ...]:
+    """Return the inputs with their origin: the user, a line of the log, or a default."""
+
+    def origin(field: str, otherwise: str) -> str:
+        if getattr(ask, field, None):
+            return _GIVEN
+        if field in stated.assumed:
+            return stated.assumed[field]
+        line = stated.lines.get(field)
+        if line is None:
+            return otherwise
+        return f"given in the log, line {line}" if line else "given in the log"
+
+    known = tuple(
+        replace(item, origin=origin(_FIELD_OF_INPUT.get(item.name, item.name), item.origin))
+        for item in deployment.inputs
+    )
+    return (
+        *known,
+        Input(name="kv_dtype", value=form.name, origin=origin("kv_dtypes", kv_origin), source=form.note),
+    )
+
+
+_HEADLINES = (
+    (Quantity.POOL, "KV pool"),
+    (Quantity.TOKENS, "KV tokens"),
+    (Quantity.BLOCKS, "KV blocks"),
+    (Quantity.CONCURRENCY, "maximum concurrency"),
+    (Quantity.WEIGHTS, "weights"),
+)
+_TOLD_PARTS = 2
+_TOLD_SHARE = 0.1
+_LEAST = 0.001
+"""Closer than the digits of a log tell."""
+
+
+def _verdict(lines: tuple[CompareLine, ...], refusals: tuple[Refusal, ...]) -> str:
+    by_name = {line.quantity: line for line in lines}
+    told = f"the engine refused to start: {refusals[-1].explanation}" if refusals else ""
+    for quantity, name in _HEADLINES:
+        line = by_name.get(quantity)
+        if line is None or line.error_fraction is None or line.measured is None or line.predicted is None:
+            continue
+        if line.measured == line.predicted:
+            exact = f"{name} predicted exactly: {_shown(quantity, line.measured)}"
+            return f"{told}; {exact}" if told else exact
+        text = f"{name} predicted within {max(_LEAST, abs(line.error_fraction)):.1%}"
+        shown = [_shown(quantity, value) for value in (line.predicted, line.measured)]
+        text += f": {shown[0]} predicted, {shown[1]} in the log"
+        text += _because(quantity, line)
+        return f"{told}; {text}" if told else text
+    return told or "nothing that is predicted is printed in this log"
+
+
+def _because(quantity: Quantity, line: CompareLine) -> str:
+    if line.measured is None or line.predicted is None or line.measured == line.predicted or not line.parts:
+        return ""
+    difference = line.measured - line.predicted
+    word = "smaller" if difference < 0 else "larger"
+    # What pulls the other way explains nothing of the difference.
+    least = _TOLD_SHARE * abs(difference)
+    causes = [part for part in line.parts if part.effect * difference > 0 and abs(part.effect) >= least][:_TOLD_PARTS]
+    if not causes:
+        return f" ({_shown(quantity, abs(difference))} {word})"
+    reasons = " and ".join(_reason(quantity, part) for part in causes)
+    return f" ({_shown(quantity, abs(difference))} {word}, because {reasons})"
+
+
+def _reason(quantity: Quantity, part: Part) -> str:
+    size = _shown(quantity, abs(part.effect))
+    if part.consumer:
+        return f"{part.part} took {size} {'more' if part.effect < 0 else 'less'}"
+    return f"{part.part} {'takes' if part.effect < 0 else 'adds'} {size}"
+
+
+def _shown(quantity: Quantity, value: float) -> str:
+    if quantity.endswith("_bytes"):
+        return format_memory(round(value))
+    return f"{value:,.2f}x" if quantity is Quantity.CONCURRENCY else f"{value:,.0f}"
+
+
+def _doubts(log: EngineLog, deployment: Deployment, lines: tuple[CompareLine, ...]) -> list[str]:
+    """Return warnings about the comparison itself: a model or precision that is not that of the log."""
+    talk = []
+    weights = next((line for line in lines if line.quantity == Quantity.WEIGHTS), None)
+    if weights is not None and weights.error_fraction is not None and abs(weights.error_fraction) > _FAR:
+        talk.append(
+            f"weights are {abs(weights.error_fraction):.0%} off: {deployment.model.name} in {deployment.weights} "
+            "may not be what the log loaded; --model and --weights say what it is"
+        )
+    for name, what in (
+        (
+            "speculative",
+            "drafts that are not the model's own MTP layers add weights and KV that are not modelled here",
+        ),
+        ("cpu_offload", "weights on the CPU leave more for KV, which is not modelled here"),
+        ("kv_pool_bytes_set", "the pool was set by hand, not profiled"),
+        ("kv_blocks_set", "the number of blocks was set by hand"),
+        ("kv_cache_tokens_set", "the number of tokens was set by hand"),
+    ):
+        setting = log.setting(name)
+        if setting is not None and setting.value != 0:
+            talk.append(
+                f"line {setting.line} sets {name.replace('_', ' ')} ({setting.value}): {what}, not modelled here"
+            )
+    return talk
+
+
+def _explanation(line: CompareLine, deployment: Deployment, inputs: tuple[Input, ...]) -> Explanation:
+    wanted = {
+        FractionBase.TOTAL: {"memory_fraction", "gpu", "weights", "tp"},
+        FractionBase.FREE_BEFORE_WEIGHTS: {"memory_fraction", "gpu", "weights", "tp"},
+        FractionBase.FREE_AFTER_WEIGHTS: {"memory_fraction", "gpu", "weights", "tp"},
+        FractionBase.NONE: {"max_model_len", "kv_dtype"},
+    }[deployment.rules.fraction_base]
+    quantity = Quantity(line.quantity)
+    predicted = "nothing" if line.predicted is None else _shown(quantity, line.predicted)
+    measured = "not printed"
+    if line.measured is not None:
+        measured = f"{_shown(quantity, line.measured)} at line {line.line}"
+    parts = "".join(f" {signed(quantity, part.effect)} ({part.part})" for part in line.parts)
+    is_pool = quantity is Quantity.POOL
+    return Explanation(
+        quantity=line.quantity,
+        formula="predicted, and what the parts of the residual add, against measured",
+        substituted=f"{predicted}{parts}, measured {measured}",
+        inputs=tuple(item for item in inputs if item.name in wanted) if is_pool else (),
+        source=deployment.rules.fraction_source if is_pool else "",
+    )

@@ -1,0 +1,239 @@
+"""What infcalc expects an engine to print, in the quantities of start-up logs: the one place that asks the ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from infcalc.api.sizing import deployment_budgets, page_settings
+from infcalc.engines.logs.reading import Quantity
+from infcalc.engines.rules import FractionBase
+from infcalc.frozen import frozen
+from infcalc.memory.blocks import plan, printed
+from infcalc.memory.kv import constant_bytes, kv_components
+from infcalc.memory.ledger import ledger
+from infcalc.spec.layers import CompressedAttention, GroupedAttention, LatentAttention
+
+if TYPE_CHECKING:
+    from infcalc.api.deployment import Deployment
+    from infcalc.engines.rules import Band
+    from infcalc.memory.budget import Budget
+    from infcalc.memory.kv import KvComponent
+    from infcalc.memory.ledger import Ledger, Line
+    from infcalc.spec.kv import KvFormat
+    from infcalc.spec.model import Model
+
+_LLAMA_CELLS = 256
+_FP32_BYTES = 4
+_COMPUTE_LOW, _COMPUTE_HIGH = 0.8, 1.4
+_PRINTED_WITH_WEIGHTS = ("weights", "draft", "lora", "loading")
+
+
+@frozen
+class Span:
+    """An expected number, and the band it should fall in; both ends are the number itself where it is exact."""
+
+    value: float
+    low: float
+    high: float
+
+
+@frozen
+class Expected:
+    """All that is expected of one deployment at one KV precision, of the governing rank."""
+
+    spans: dict[Quantity, Span]
+    one_request_bytes: int
+    """KV of one sequence of the maximum length on that rank."""
+    plain: bool
+    """Whether the cache grows by the same bytes with every token: no window, no state."""
+    set_by_hand: bool = False
+    """The pool is what the user asked for, whatever the profiling run found."""
+
+    def span(self, quantity: Quantity) -> Span | None:
+        """Return what is expected of a quantity; None where infcalc expects nothing."""
+        return self.spans.get(quantity)
+
+
+def expected(
+    deployment: Deployment,
+    form: KvFormat,
+    *,
+    sequences: int = 1,
+    flash: bool | None = None,
+    pool_bytes: int | None = None,
+    num_blocks: int | None = None,
+) -> Expected:
+    """Return what the engine of ``deployment`` should print.
+
+    ``sequences`` are the slots that llama.cpp shares its cells among, ``flash`` whether it computes attention without
+    its score matrix (None: not known). ``pool_bytes`` and ``num_blocks`` are pools set
+    by hand, which no profiling run then sizes.
+    """
+    stages = deployment_budgets(deployment)
+    parts = tuple(
+        kv_components(deployment.model, form, parallelism=deployment.parallelism, stage=budget.stage)
+        for budget in stages
+    )
+    if deployment.rules.fraction_base is FractionBase.NONE:
+        return _expected_cells(deployment, stages, parts, sequences, flash=flash)
+    book = ledger(
+        deployment.model,
+        deployment.gpu,
+        form,
+        deployment.parallelism,
+        deployment.rules,
+        stages=stages,
+        settings=page_settings(deployment),
+        context_tokens=deployment.max_model_len,
+    )
+    plain = _is_plain(parts[book.stage])
+    spans = _spans(deployment, book) | _counts(book, plain=plain)
+    by_hand = pool_bytes if num_blocks is None else num_blocks * book.block_bytes
+    if by_hand is not None:
+        spans |= _set_by_hand(deployment, form, book.stage, by_hand)
+    return Expected(spans=spans, one_request_bytes=book.request_bytes, plain=plain, set_by_hand=by_hand is not None)
+
+
+def _set_by_hand(deployment: Deployment, form: KvFormat, stage: int, pool_bytes: int) -> dict[Quantity, Span]:
+    settings = page_settings(deployment)
+    cut = plan(deployment.model, form, deployment.parallelism, deployment.rules, settings, stage=stage)
+    blocks, tokens, concurrency = printed(pool_bytes, cut, deployment.rules, settings)
+    spans = {Quantity.POOL: _exact(pool_bytes), Quantity.BLOCKS: _exact(blocks), Quantity.TOKENS: _exact(tokens)}
+    return spans if concurrency is None else spans | {Quantity.CONCURRENCY: _exact(concurrency)}
+
+
+def _spans(deployment: Deployment, book: Ledger) -> dict[Quantity, Span]:
+    weights = sum(book.line(name).num_bytes for name in _PRINTED_WITH_WEIGHTS)
+    non_torch, activation, graphs = (_of(book.line(name)) for name in ("non_torch", "activation", "cuda_graphs"))
+    free = _less(_exact(book.total_bytes), non_torch)
+    spans = {
+        Quantity.DEVICE_TOTAL: _exact(book.total_bytes),
+        Quantity.WEIGHTS: _exact(weights),
+        Quantity.NON_TORCH: non_torch,
+        Quantity.ACTIVATION: activation,
+        Quantity.POOL: Span(value=book.kv_pool_bytes, low=book.kv_pool_bytes_low, high=book.kv_pool_bytes_high),
+    }
+    match deployment.rules.fraction_base:
+        case FractionBase.TOTAL:
+            spans[Quantity.USABLE] = _exact(book.usable_bytes)
+            spans[Quantity.GRAPH_ESTIMATE] = graphs
+        case FractionBase.FREE_BEFORE_WEIGHTS:
+            spans[Quantity.FREE_BEFORE_WEIGHTS] = free
+            spans[Quantity.FREE_AFTER_WEIGHTS] = _less(free, _exact(weights))
+        case FractionBase.FREE_AFTER_WEIGHTS:
+            spans[Quantity.GRAPH_ESTIMATE] = graphs
+            spans[Quantity.FREE_FOR_KV] = _less(_less(_less(free, _exact(weights)), activation), graphs)
+        case FractionBase.NONE:
+            pass
+        case _:
+            assert_never(deployment.rules.fraction_base)
+    if graphs.value and Quantity.GRAPH_ESTIMATE in spans:
+        spans[Quantity.GRAPHS] = graphs
+    return spans
+
+
+def _counts(book: Ledger, *, plain: bool) -> dict[Quantity, Span]:
+    """Return blocks, tokens and concurrency of a pool, as the engine prints them."""
+
+    def blocks(pool_bytes: int) -> int:
+        return pool_bytes // book.block_bytes
+
+    spans = {
+        Quantity.BLOCK_TOKENS: _exact(book.block_tokens),
+        Quantity.BLOCKS: Span(
+            value=book.kv_blocks, low=blocks(book.kv_pool_bytes_low), high=blocks(book.kv_pool_bytes_high)
+        ),
+        Quantity.TOKENS: Span(value=book.kv_cache_tokens, low=book.kv_cache_tokens_low, high=book.kv_cache_tokens_high),
+        Quantity.CONCURRENCY: Span(
+            value=book.max_concurrency, low=book.max_concurrency_low, high=book.max_concurrency_high
+        ),
+    }
+    if plain:
+        spans[Quantity.BYTES_PER_TOKEN] = _exact(book.block_bytes / book.block_tokens)
+    return spans
+
+
+def _expected_cells(
+    deployment: Deployment,
+    stages: tuple[Budget, ...],
+    parts: tuple[tuple[KvComponent, ...], ...],
+    sequences: int,
+    *,
+    flash: bool | None,
+) -> Expected:
+    """llama.cpp allocates the cache for all cells of the context, over all devices."""
+    cells = _padded(deployment.max_model_len, _LLAMA_CELLS)
+    batch = deployment.max_num_batched_tokens
+    pool = state = 0
+    for part in (part for held in parts for part in held):
+        if part.window_tokens is None:
+            pool += part.bytes_at(cells) - part.constant_bytes
+            state += part.constant_bytes * sequences
+        else:
+            kept = min(cells, _padded(part.window_tokens * sequences + batch, _LLAMA_CELLS))
+            pool += part.entry_bytes * (kept // part.tokens_per_entry)
+    spans = {
+        Quantity.WEIGHTS: _exact(sum(budget.weights_bytes for budget in stages)),
+        Quantity.COMPUTE: _compute_buffer(deployment, stages[0].activation, cells, flash=flash),
+        Quantity.POOL: _exact(pool),
+        Quantity.TOKENS: _exact(cells),
+    }
+    if state:
+        spans[Quantity.STATE] = _exact(state)
+    return Expected(spans=spans, one_request_bytes=pool, plain=all(_is_plain(held) for held in parts))
+
+
+def _compute_buffer(deployment: Deployment, forward: Band, cells: int, *, flash: bool | None) -> Span:
+    """Return llama.cpp's worst-case graph of one micro-batch: the logits of all its tokens, or the scores of a layer.
+
+    Logits take ``ubatch x vocabulary x 4`` bytes and stand beside one hidden state; without flash attention, scores
+    take ``heads x ubatch x cells x 4`` bytes beside the layer's own tensors. Source: ``llama_context``'s reservation of
+    its graphs. Worked example, Llama 3 8B, 512 tokens: 250.5 + 8 MiB; without flash attention at 8,192 cells 512 + 50.
+    """
+    model, batch = deployment.model, deployment.max_num_batched_tokens
+    logits = (model.vocab_size + model.hidden_size) * batch * _FP32_BYTES
+    scores = _heads(model) * batch * cells * _FP32_BYTES + forward.value_bytes
+    with_flash, without = logits, max(logits, scores)
+    value = without if flash is False else with_flash
+    return Span(
+        value=value,
+        low=min(value, with_flash) * _COMPUTE_LOW,
+        high=(with_flash if flash else without) * _COMPUTE_HIGH,
+    )
+
+
+def _heads(model: Model) -> int:
+    """Return the most query heads of any layer."""
+    return max(
+        (
+            run.layer.mixer.num_heads
+            for run in model.layers
+            if isinstance(run.layer.mixer, GroupedAttention | LatentAttention | CompressedAttention)
+        ),
+        default=0,
+    )
+
+
+def _is_plain(held: tuple[KvComponent, ...]) -> bool:
+    return not constant_bytes(held) and all(part.window_tokens is None for part in held)
+
+
+def _padded(tokens: int, step: int) -> int:
+    return -(-tokens // step) * step
+
+
+def _exact(value: float) -> Span:
+    return Span(value=value, low=value, high=value)
+
+
+def _of(line: Line) -> Span:
+    return Span(value=line.num_bytes, low=line.low_bytes, high=line.high_bytes)
+
+
+def _less(span: Span, taken: Span) -> Span:
+    """Return what is left of a number after another; the band widens by both."""
+    return Span(
+        value=max(0.0, span.value - taken.value),
+        low=max(0.0, span.low - taken.high),
+        high=max(0.0, span.high - taken.low),
+    )

@@ -1,0 +1,436 @@
+"""The answer of ``memory``: the ledger of the governing GPU, and what would make it fit where it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from infcalc.api.answer import Answer, distinct
+from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve
+from infcalc.api.ledger import deployment_ledger, longest_for
+from infcalc.api.sizing import check_contexts, check_model_len, context_warnings
+from infcalc.engines.rules import FractionBase
+from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
+from infcalc.errors import InfcalcError
+from infcalc.frozen import frozen
+from infcalc.spec.explain import Explanation, Input
+from infcalc.units import KIB, format_bytes
+
+if TYPE_CHECKING:
+    from infcalc.catalog.lookup import Catalog
+    from infcalc.memory.ledger import Line
+    from infcalc.spec.kv import KvFormat
+
+DEFAULT_CONTEXT = 4 * KIB
+_DOES_NOT_FIT = 3
+_MAX_GPUS = 64
+_HIGH_FRACTIONS = (0.95, 0.97)
+_MOST_CHANGES = 8
+_SIXTEEN_BITS = 16
+_FEW_SEQUENCES = 16
+
+
+@frozen
+class MemoryLine:
+    """One line of the ledger, in bytes on the governing GPU; ``basis`` is exact, modelled or measured."""
+
+    name: str
+    num_bytes: int
+    low_bytes: int
+    high_bytes: int
+    basis: str
+    source: str
+
+
+@frozen
+class Change:
+    """One change that makes it fit, with what the same ledger then says."""
+
+    change: str
+    needed_bytes: int
+    kv_pool_bytes: int
+    max_model_len: int
+    sequences: int
+
+
+@frozen
+class MemoryResult:
+    """What fills the governing GPU of one deployment at one KV precision, in bytes.
+
+    ``usable_bytes`` = weights + loading + activation + non-torch + graphs + KV pool where the fraction is of the total.
+    ``kv_cache_tokens`` and ``max_concurrency`` are what the engine prints, ``sequences`` of ``context_tokens`` what
+    truly fits. ``needed_bytes`` is everything but the pool, and one sequence of ``max_model_len``.
+    """
+
+    model: str
+    gpu: str
+    num_gpus: int
+    weights: str
+    kv_dtype: str
+    engine: str
+    engine_version: str
+    context_tokens: int
+    max_model_len: int
+    stage: int
+    total_bytes: int
+    usable_bytes: int
+    reserve_bytes: int
+    weights_bytes: int
+    loading_bytes: int
+    offload_bytes: int
+    activation_bytes: int
+    activation_bytes_low: int
+    activation_bytes_high: int
+    non_torch_bytes: int
+    non_torch_bytes_low: int
+    non_torch_bytes_high: int
+    cuda_graph_bytes: int
+    cuda_graph_bytes_low: int
+    cuda_graph_bytes_high: int
+    kv_pool_bytes: int
+    kv_pool_bytes_low: int
+    kv_pool_bytes_high: int
+    kv_blocks: int
+    block_tokens: int
+    block_bytes: int
+    kv_cache_tokens: int
+    kv_cache_tokens_low: int
+    kv_cache_tokens_high: int
+    token_line: str
+    max_concurrency: float
+    max_concurrency_low: float
+    max_concurrency_high: float
+    sequences: int
+    sequences_low: int
+    sequences_high: int
+    needed_bytes: int
+    missing_bytes: int
+    fits: bool
+    lines: tuple[MemoryLine, ...]
+    page_groups: tuple[str, ...]
+    padding_fraction: float
+    kv_verdict: str
+    kv_verdict_source: str
+    weights_verdict: str
+    weights_verdict_source: str
+    changes: tuple[Change, ...]
+
+
+def memory(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool = False) -> Answer[MemoryResult]:
+    """Return the ledger of each asked deployment at each asked KV precision.
+
+    The longest sequence that must fit is ``max_model_len``, else the longest asked context, else what the model was
+    made for; where only the last does not fit, the longest that does is taken, with a warning. Exit code 3 when
+    something asked does not fit.
+
+    Raises:
+        InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve`.
+
+    """
+    ask = ask or Ask()
+    asked = check_contexts(contexts)
+    catalog = load(ask)
+    results: list[MemoryResult] = []
+    notes: list[str] = []
+    talk: list[str] = []
+    inputs: tuple[Input, ...] = ()
+    explanations: list[Explanation] = []
+    for deployment in resolve(ask, catalog):
+        check_model_len(deployment)
+        notes += deployment.assumptions
+        talk += [*deployment.warnings, *context_warnings(deployment, asked)]
+        for word in ask.kv_dtypes or (None,):
+            form, origin, said = kv_format(deployment, word)
+            talk += said
+            for context in asked or (DEFAULT_CONTEXT,):
+                here, warned = _with_length(ask, deployment, form, context, stated=bool(asked))
+                talk += warned
+                result = _result(ask, catalog, here, form, context)
+                results.append(result)
+                talk += _doubts(result)
+                notes += _notes(here, result)
+                if explain:
+                    explanations += _explained(here, result)
+            inputs = inputs or (
+                *deployment.inputs,
+                Input(name="kv_dtype", value=form.name, origin=origin, source=form.note),
+                Input(name="contexts", value=asked or (DEFAULT_CONTEXT,), origin="given" if asked else "default"),
+            )
+    return Answer(
+        command="memory",
+        results=tuple(results),
+        inputs=inputs,
+        assumptions=distinct(notes),
+        warnings=distinct(talk),
+        explanations=tuple(explanations),
+        exit_code=0 if all(result.fits for result in results) else _DOES_NOT_FIT,
+    )
+
+
+def _with_length(
+    ask: Ask, deployment: Deployment, form: KvFormat, context: int, *, stated: bool
+) -> tuple[Deployment, list[str]]:
+    """Return the deployment with the longest sequence that must fit, and a warning where the engine's own would not."""
+    if ask.max_model_len is not None:
+        return deployment, []
+    own = deployment.max_model_len
+    whole = deployment_ledger(deployment, form, context_tokens=context)
+    if whole.fits:
+        return _of_length(deployment, max(context, own)) if stated else deployment, []
+    longest = longest_for(deployment, form)
+    wanted = context if stated else min(context, own)
+    if longest < wanted:
+        return _of_length(deployment, wanted), []
+    said = (
+        f"{deployment.rules.engine} does not start with the {own:,} tokens that {deployment.model.name} was made for: "
+        f"set --max-model-len to at most {longest:,}, as assumed here"
+    )
+    return _of_length(deployment, longest), [said]
+
+
+def _of_length(deployment: Deployment, length: int) -> Deployment:
+    return replace(deployment, max_model_len=length)
+
+
+def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, context: int) -> MemoryResult:
+    book = deployment_ledger(deployment, form, context_tokens=context)
+    rules, gpu = deployment.rules, deployment.gpu
+    cached = kv_verdict(rules.engine, rules.version, gpu, form.name, cache=cache_kind(deployment.model))
+    stored = weights_verdict(rules.engine, rules.version, gpu, deployment.weights)
+    activation, buffers, graphs = (book.line(name) for name in ("activation", "non_torch", "cuda_graphs"))
+    return MemoryResult(
+        model=deployment.model.name,
+        gpu=gpu.name,
+        num_gpus=deployment.parallelism.num_gpus,
+        weights=deployment.weights,
+        kv_dtype=form.name,
+        engine=rules.engine,
+        engine_version=rules.version,
+        context_tokens=context,
+        max_model_len=deployment.max_model_len,
+        stage=book.stage,
+        total_bytes=book.total_bytes,
+        usable_bytes=book.usable_bytes,
+        reserve_bytes=book.reserve_bytes,
+        weights_bytes=sum(book.line(name).num_bytes for name in ("weights", "draft", "lora")),
+        loading_bytes=book.line("loading").num_bytes,
+        offload_bytes=book.offload_bytes,
+        activation_bytes=activation.num_bytes,
+        activation_bytes_low=activation.low_bytes,
+        activation_bytes_high=activation.high_bytes,
+        non_torch_bytes=buffers.num_bytes,
+        non_torch_bytes_low=buffers.low_bytes,
+        non_torch_bytes_high=buffers.high_bytes,
+        cuda_graph_bytes=graphs.num_bytes,
+        cuda_graph_bytes_low=graphs.low_bytes,
+        cuda_graph_bytes_high=graphs.high_bytes,
+        kv_pool_bytes=book.kv_pool_bytes,
+        kv_pool_bytes_low=book.kv_pool_bytes_low,
+        kv_pool_bytes_high=book.kv_pool_bytes_high,
+        kv_blocks=book.kv_blocks,
+        block_tokens=book.block_tokens,
+        block_bytes=book.block_bytes,
+        kv_cache_tokens=book.kv_cache_tokens,
+        kv_cache_tokens_low=book.kv_cache_tokens_low,
+        kv_cache_tokens_high=book.kv_cache_tokens_high,
+        token_line=book.token_line,
+        max_concurrency=book.max_concurrency,
+        max_concurrency_low=book.max_concurrency_low,
+        max_concurrency_high=book.max_concurrency_high,
+        sequences=book.sequences,
+        sequences_low=book.sequences_low,
+        sequences_high=book.sequences_high,
+        needed_bytes=book.needed_bytes,
+        missing_bytes=book.missing_bytes,
+        fits=book.fits,
+        lines=tuple(_line(line) for line in book.lines),
+        page_groups=book.page_groups,
+        padding_fraction=book.padding_fraction,
+        kv_verdict=cached.text,
+        kv_verdict_source=cached.source,
+        weights_verdict=stored.text,
+        weights_verdict_source=stored.source,
+        changes=() if book.fits else _changes(ask, catalog, deployment, form, context),
+    )
+
+
+def _line(line: Line) -> MemoryLine:
+    return MemoryLine(
+        name=line.name,
+        num_bytes=line.num_bytes,
+        low_bytes=line.low_bytes,
+        high_bytes=line.high_bytes,
+        basis=line.basis,
+        source=line.source,
+    )
+
+
+# What would make it fit ----------------------------------------------------------------------------------------------
+
+
+def _changes(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, context: int) -> tuple[Change, ...]:
+    """Return the nearest change of each kind that fits, each found with the same ledger."""
+    one = replace(
+        ask,
+        models=ask.models if len(ask.models) == 1 else (deployment.model.name,),
+        gpus=ask.gpus if len(ask.gpus) == 1 else (deployment.gpu.name,),
+        num_gpus=deployment.parallelism.num_gpus,
+        kv_dtypes=(form.name,),
+        max_model_len=deployment.max_model_len,
+    )
+    found: list[Change] = []
+    for family in _families(one, deployment, form):
+        for text, changed in family:
+            change = _verified(text, changed, catalog, context)
+            if change is not None:
+                found.append(change)
+                break
+    return tuple(found[:_MOST_CHANGES])
+
+
+def _families(ask: Ask, deployment: Deployment, form: KvFormat) -> list[list[tuple[str, Ask]]]:
+    ranks = deployment.parallelism
+    more = []
+    number = ranks.num_gpus * 2
+    while number <= _MAX_GPUS:
+        wider = replace(ask, num_gpus=number, tp=None, pp=ranks.pp, dp=ranks.dp)
+        more.append((f"--gpus {number} (TP {number // (ranks.pp * ranks.dp)})", wider))
+        number *= 2
+    families = [more]
+    longest = longest_for(deployment, form)
+    if 0 < longest < deployment.max_model_len:
+        families.append([(f"--max-model-len {longest}", replace(ask, max_model_len=longest))])
+    if deployment.rules.fraction_base is FractionBase.TOTAL and deployment.fraction is not None:
+        families.append(
+            [
+                (f"{deployment.rules.fraction_flag} {share}", replace(ask, memory_fraction=share))
+                for share in _HIGH_FRACTIONS
+                if share > deployment.fraction
+            ]
+        )
+    if form.element_bits >= _SIXTEEN_BITS:
+        families.append([("--kv-dtype fp8", replace(ask, kv_dtypes=("fp8",)))])
+    families.append(
+        [
+            (f"--weights {word}", replace(ask, weights=word))
+            for word, bits in (("fp8", 8), ("int4", 4))
+            if _narrower(deployment, bits)
+        ]
+    )
+    if deployment.max_num_seqs > _FEW_SEQUENCES:
+        families.append([(f"--max-num-seqs {_FEW_SEQUENCES}", replace(ask, max_num_seqs=_FEW_SEQUENCES))])
+    both = [("--weights fp8 --kv-dtype fp8", replace(ask, weights="fp8", kv_dtypes=("fp8",)))]
+    if _narrower(deployment, 8) and form.element_bits >= _SIXTEEN_BITS:
+        families.append(both)
+    return families
+
+
+def _narrower(deployment: Deployment, bits: int) -> bool:
+    from infcalc.spec.weights import weight_format  # noqa: PLC0415 - only where something does not fit
+
+    try:
+        return weight_format(deployment.weights).element_bits > bits
+    except InfcalcError:
+        return False
+
+
+def _verified(text: str, ask: Ask, catalog: Catalog, context: int) -> Change | None:
+    """Return the change with its figures where the same ledger says that it fits, else None."""
+    try:
+        (deployment,) = resolve(ask, catalog)
+        form, _, _ = kv_format(deployment, ask.kv_dtypes[0])
+        verdict = kv_verdict(
+            deployment.rules.engine,
+            deployment.rules.version,
+            deployment.gpu,
+            form.name,
+            cache=cache_kind(deployment.model),
+        )
+        if verdict.supported is False:
+            return None
+        if ask.weights is not None:
+            rules = deployment.rules
+            computed = weights_verdict(rules.engine, rules.version, deployment.gpu, deployment.weights)
+            if computed.supported is False:
+                return None
+        book = deployment_ledger(deployment, form, context_tokens=context)
+    except InfcalcError:
+        return None
+    if not book.fits:
+        return None
+    return Change(
+        change=text,
+        needed_bytes=book.needed_bytes,
+        kv_pool_bytes=book.kv_pool_bytes,
+        max_model_len=deployment.max_model_len,
+        sequences=book.sequences,
+    )
+
+
+# What is said besides ------------------------------------------------------------------------------------------------
+
+
+def _doubts(result: MemoryResult) -> list[str]:
+    found: list[str] = []
+    if not result.fits:
+        found.append(
+            f"{result.model} in {result.weights} does not fit on {result.num_gpus} x {result.gpu}: "
+            f"{format_bytes(result.missing_bytes)} per GPU are missing for one sequence of "
+            f"{result.max_model_len:,} tokens"
+        )
+    return found
+
+
+def _notes(deployment: Deployment, result: MemoryResult) -> list[str]:
+    rules = deployment.rules
+    share = "no fraction" if deployment.fraction is None else f"{rules.fraction_flag} {deployment.fraction:g}"
+    found = [
+        f"{share}: {rules.fraction_base.value} ({rules.fraction_source})",
+        f"tokens as printed: {result.token_line}",
+        f"KV cache in {result.kv_dtype}: {_cited(result.kv_verdict, result.kv_verdict_source)}",
+        f"weights in {result.weights}: {_cited(result.weights_verdict, result.weights_verdict_source)}",
+        f"the longest sequence that must fit is {result.max_model_len:,} tokens",
+    ]
+    if result.page_groups:
+        found.append(
+            f"page groups: {'; '.join(result.page_groups)}; {result.padding_fraction:.1%} of a page is padding"
+        )
+    if rules.cuda_graph_bytes == 0 and not rules.cuda_graph_source.startswith("--enforce-eager"):
+        found.append(f"CUDA graphs: {rules.cuda_graph_source}")
+    return found
+
+
+def _cited(text: str, source: str) -> str:
+    return f"{text} ({source})" if source else text
+
+
+def _explained(deployment: Deployment, result: MemoryResult) -> list[Explanation]:
+    origin = {item.name: item for item in deployment.inputs}
+    lines = [
+        Explanation(
+            quantity=line.name,
+            formula=line.source,
+            substituted=f"{line.num_bytes:,} bytes ({line.low_bytes:,} to {line.high_bytes:,}), {line.basis}",
+        )
+        for line in result.lines
+    ]
+    pool = Explanation(
+        quantity="kv_pool_bytes",
+        formula="usable - weights - loading - activation - non-torch - CUDA graphs",
+        substituted=(
+            f"{result.usable_bytes:,} - {result.weights_bytes:,} - {result.loading_bytes:,} - "
+            f"{result.activation_bytes:,} - {result.non_torch_bytes:,} - {result.cuda_graph_bytes:,} -> "
+            f"{result.kv_pool_bytes:,}"
+        ),
+        inputs=(origin["memory_fraction"], origin["max_num_seqs"], origin["max_num_batched_tokens"]),
+        source=deployment.rules.fraction_source,
+    )
+    tokens = Explanation(
+        quantity="kv_cache_tokens",
+        formula=result.token_line,
+        substituted=(
+            f"{result.kv_blocks:,} blocks of {result.block_tokens:,} tokens and {result.block_bytes:,} bytes -> "
+            f"{result.kv_cache_tokens:,} tokens, {result.max_concurrency:.2f} sequences of {result.max_model_len:,}"
+        ),
+    )
+    return [*lines, pool, tokens]

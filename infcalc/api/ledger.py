@@ -1,0 +1,90 @@
+"""What fills each GPU, and what will the engine print about it?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from infcalc.api.deployment import Deployment
+from infcalc.api.sizing import deployment_budgets, page_settings
+from infcalc.memory.blocks import plan
+from infcalc.memory.ledger import Basis, ledger, longest_that_fits
+
+if TYPE_CHECKING:
+    from infcalc.engines.rules import Band
+    from infcalc.memory.budget import Budget
+    from infcalc.memory.ledger import Ledger
+    from infcalc.spec.kv import KvFormat
+
+_FEW_SEQUENCES = 16
+_UNSTATED_FRACTIONS = {
+    "total_gpu_memory": 0.004,
+    "version": 0.008,
+    "gpu": 0.008,
+    "memory_fraction": 0.005,
+    "draft": 0.015,
+}
+"""How much of the card the pool may differ for an input that a report leaves open; set by hand, for 8 of 10 logs."""
+_UNSTATED_STEP_FRACTION = 0.25
+"""How much of the activation more, or less, an unstated step size may mean."""
+
+
+def deployment_ledger(
+    deployment: Deployment, form: KvFormat, *, context_tokens: int, unstated: tuple[str, ...] = ()
+) -> Ledger:
+    """Return the ledger of a deployment's governing GPU at one KV precision.
+
+    ``unstated`` names inputs that a report of somebody else's engine leaves open: the band grows by what they may be.
+    """
+    stages = deployment_budgets(deployment)
+    if unstated:
+        stages = tuple(_widened(deployment, stage, unstated) for stage in stages)
+    basis = Basis.MEASURED if deployment.additions.weights_bytes is not None else Basis.EXACT
+    return ledger(
+        deployment.model,
+        deployment.gpu,
+        form,
+        deployment.parallelism,
+        deployment.rules,
+        stages=stages,
+        settings=page_settings(deployment),
+        context_tokens=context_tokens,
+        weights_basis=basis,
+    )
+
+
+def longest_for(deployment: Deployment, form: KvFormat) -> int:
+    """Return the largest ``max_model_len`` of which one sequence fits on every stage; 0 where none does."""
+    settings = page_settings(deployment)
+    lengths = []
+    for stage in deployment_budgets(deployment):
+        cut = plan(deployment.model, form, deployment.parallelism, deployment.rules, settings, stage=stage.stage)
+        lengths.append(longest_that_fits(stage.kv_pool_bytes, cut, deployment.rules, settings))
+    return min(lengths)
+
+
+def _widened(deployment: Deployment, stage: Budget, unstated: tuple[str, ...]) -> Budget:
+    """Return a budget whose band also spans what the unstated inputs may be."""
+    more_low = more_high = 0.0
+    activation: Band = stage.activation
+    if "max_num_seqs" in unstated:
+        # Somebody may well have asked for few sequences at once.
+        few = deployment_budgets(replace(deployment, max_num_seqs=min(deployment.max_num_seqs, _FEW_SEQUENCES)))
+        gain = max(0, few[stage.stage].kv_pool_bytes - stage.kv_pool_bytes)
+        more_high = (more_high**2 + (0.7 * gain) ** 2) ** 0.5
+        activation = replace(activation, low_bytes=max(0, activation.low_bytes - round(0.7 * gain)))
+    shares = [
+        deployment.gpu.cuda_total_bytes * fraction for name, fraction in _UNSTATED_FRACTIONS.items() if name in unstated
+    ]
+    if "max_num_batched_tokens" in unstated:
+        shares.append(stage.activation.value_bytes * _UNSTATED_STEP_FRACTION)
+    for share in shares:
+        more_low, more_high = (more_low**2 + share**2) ** 0.5, (more_high**2 + share**2) ** 0.5
+    below = stage.kv_pool_bytes - stage.kv_pool_low_bytes
+    above = stage.kv_pool_high_bytes - stage.kv_pool_bytes
+    return replace(
+        stage,
+        activation=activation,
+        kv_pool_low_bytes=max(0, round(stage.kv_pool_bytes - (below**2 + more_low**2) ** 0.5)),
+        kv_pool_high_bytes=round(stage.kv_pool_bytes + (above**2 + more_high**2) ** 0.5),
+    )

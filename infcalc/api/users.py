@@ -1,0 +1,345 @@
+"""How many requests and users a pool serves, for the lengths that requests really have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.api.sizing import page_settings
+from infcalc.engines.admission import admission
+from infcalc.errors import UsageError
+from infcalc.frozen import frozen
+from infcalc.memory.blocks import plan
+from infcalc.memory.kv import constant_bytes, kv_components
+from infcalc.spec.explain import Explanation, Input
+from infcalc.units import format_seconds
+from infcalc.workload.lengths import Lengths, described, mean_tokens, parse_lengths
+from infcalc.workload.residence import (
+    P95,
+    Demand,
+    Part,
+    demand,
+    live_quantile_tokens,
+    mean_live_tokens,
+    requests_within,
+    share_beyond,
+    users_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from infcalc.api.deployment import Deployment
+    from infcalc.api.fitting import ConcurrencyResult
+    from infcalc.memory.blocks import PageGroup
+    from infcalc.spec.kv import KvFormat
+
+_SLOWEST_MEASURED_FRACTION = 0.43
+"""Of peak bandwidth, of a whole decode step: 43 to 77 % measured on H100, B200 and RTX 4090, vLLM 0.6 to 0.19."""
+_MAX_TIME_S = 1e9
+_NOTEWORTHY_FRACTION = 0.005
+
+
+@frozen
+class Load:
+    """What users send: lengths as numbers or distributions (as :mod:`infcalc.workload.lengths` reads them), and pauses.
+
+    ``think_time_s`` passes between an answer and the same user's next request. ``service_time_s`` is from sending a
+    request to the end of its answer; None: the ideal roofline's floor.
+    """
+
+    input_tokens: str | int | None = None
+    output_tokens: str | int | None = None
+    think_time_s: float | None = None
+    service_time_s: float | None = None
+
+
+@frozen
+class Traffic:
+    """A :class:`Load` as it was understood."""
+
+    inputs: Lengths
+    outputs: Lengths
+    think_time_s: float
+    service_time_s: float | None
+
+    @property
+    def mean_total_tokens(self) -> float:
+        """Mean of prompt and answer together."""
+        return mean_tokens(self.inputs) + mean_tokens(self.outputs)
+
+
+@frozen
+class Pool:
+    """The KV pool of one GPU of a pipeline stage, in bytes, with its band."""
+
+    value_bytes: int
+    low_bytes: int
+    high_bytes: int
+
+
+@frozen
+class Service:
+    """Requests and users of one KV precision. Requests run at once; users are those who send them, thinking between.
+
+    ``requests`` fill the pool at their mean demand; ``requests_p95`` are so many fewer that it suffices 95 % of the
+    time. Low and high follow the band of the pool. ``users`` is None where no service time can be had.
+    """
+
+    mean_live_tokens: float
+    p95_live_tokens: float
+    """Of one running request at a random moment."""
+    requests: int
+    requests_low: int
+    requests_high: int
+    requests_p95: int
+    service_time_s: float | None
+    users: int | None
+    users_low: int | None
+    users_high: int | None
+
+
+def read_load(load: Load | None) -> Traffic | None:
+    """Return what ``load`` describes; None where it says nothing.
+
+    Raises:
+        UsageError: a length that is no distribution, one of the two missing, or a time out of range.
+
+    """
+    if load is None or load == Load():
+        return None
+    for value, option in ((load.input_tokens, "--input-tokens"), (load.output_tokens, "--output-tokens")):
+        if value is None:
+            raise UsageError(
+                "users need both lengths of a request", place=option, hint="give --input-tokens and --output-tokens"
+            )
+    for time_s, option in ((load.think_time_s, "--think-time"), (load.service_time_s, "--service-time")):
+        least = 0 if option == "--think-time" else 1e-6
+        if time_s is not None and not least <= time_s <= _MAX_TIME_S:
+            raise UsageError(f"{time_s:g} seconds is out of range", place=option, hint="write 30s or 500ms")
+    return Traffic(
+        inputs=_lengths(load.input_tokens, "--input-tokens"),
+        outputs=_lengths(load.output_tokens, "--output-tokens"),
+        think_time_s=load.think_time_s or 0.0,
+        service_time_s=load.service_time_s,
+    )
+
+
+def traffic_inputs(traffic: Traffic) -> tuple[Input, ...]:
+    """Return the inputs of a load for the answer's list."""
+    given = "given"
+    found = [
+        Input(name="input_tokens", value=described(traffic.inputs), origin=given),
+        Input(name="output_tokens", value=described(traffic.outputs), origin=given),
+    ]
+    if traffic.think_time_s:
+        found.append(Input(name="think_time_s", value=traffic.think_time_s, origin=given))
+    if traffic.service_time_s is not None:
+        found.append(Input(name="service_time_s", value=traffic.service_time_s, origin=given))
+    return tuple(found)
+
+
+def service(deployment: Deployment, form: KvFormat, pools: Sequence[Pool], traffic: Traffic) -> Service:
+    """Return the requests and users that ``pools`` (one per pipeline stage) serve; the scarcest stage decides."""
+    reserved = admission(deployment.rules.engine).reserves_answer
+    dp = deployment.parallelism.dp
+    each = [_demand(deployment, form, stage, traffic, reserved=reserved) for stage in range(len(pools))]
+
+    def fitting(sizes: Sequence[int], probability: float | None = None) -> int:
+        counts = [
+            int(requests_within(size, one, probability) + 1e-9) * dp
+            for size, one in zip(sizes, each, strict=True)
+            if one.mean_bytes > 0
+        ]
+        return min(counts, default=0)
+
+    values = [pool.value_bytes for pool in pools]
+    requests = fitting(values)
+    requests_low = fitting([pool.low_bytes for pool in pools])
+    requests_high = fitting([pool.high_bytes for pool in pools])
+    live = mean_live_tokens(traffic.inputs, traffic.outputs, reserved=reserved)
+    slow = 1.0 if traffic.service_time_s is not None else _SLOWEST_MEASURED_FRACTION
+    time_s = _service_time_s(deployment, form, traffic, requests, live)
+    return Service(
+        mean_live_tokens=live,
+        p95_live_tokens=live_quantile_tokens(traffic.inputs, traffic.outputs, P95, reserved=reserved),
+        requests=requests,
+        requests_low=requests_low,
+        requests_high=requests_high,
+        requests_p95=fitting(values, P95),
+        service_time_s=time_s,
+        users=_users(requests, traffic, time_s),
+        users_low=_users(
+            requests_low, traffic, _divided(_service_time_s(deployment, form, traffic, requests_low, live), slow)
+        ),
+        users_high=_users(requests_high, traffic, _service_time_s(deployment, form, traffic, requests_high, live)),
+    )
+
+
+def service_notes(deployment: Deployment, traffic: Traffic) -> tuple[str, ...]:
+    """Return what requests and users rest on."""
+    rule = admission(deployment.rules.engine)
+    held = "prompt and whole answer" if rule.reserves_answer else "prompt and the part of the answer given so far"
+    life = (
+        f"a running request holds its {held}, averaged over its life (long answers are met more often), lengths "
+        "independent of one another, with half a block of rounding"
+    )
+    full = (
+        "requests fill the pool at their mean demand; at requests_p95 it suffices 95 % of the time (normal "
+        f"approximation of the sum); when it is full {deployment.rules.engine} {rule.overflow} ({rule.source})"
+    )
+    found = [life, full]
+    if traffic.think_time_s and traffic.service_time_s is None:
+        found.append(
+            "service_time_s is a floor (ideal roofline: its own prompt and one step per answer token at that batch, or "
+            "the prompts of all that run beside it where those take longer), so users are at most that many; users_low "
+            f"takes {_SLOWEST_MEASURED_FRACTION:.0%} of peak, as the slowest step measured"
+        )
+    return tuple(found)
+
+
+def service_warnings(deployment: Deployment, traffic: Traffic) -> tuple[str, ...]:
+    """Return a warning when some requests are longer than the model or the server admits."""
+    limit = deployment.model.max_context_tokens
+    if limit is None:
+        return ()
+    share = share_beyond(traffic.inputs, traffic.outputs, limit)
+    if share < _NOTEWORTHY_FRACTION:
+        return ()
+    return (f"{share:.1%} of the requests are longer than the {limit:,} tokens of {deployment.model.name}",)
+
+
+def explain_service(result: ConcurrencyResult, traffic: Traffic) -> tuple[Explanation, ...]:
+    """Return how live tokens, requests and users of the first row came about."""
+    row = result.rows[0]
+    prompt, live = mean_tokens(traffic.inputs), row.mean_live_tokens or 0.0
+    lengths = traffic_inputs(traffic)
+    found = [
+        Explanation(
+            quantity="mean_live_tokens",
+            formula="E[i] + E[o^2]/(2 E[o]); twice the second part where the whole answer is reserved",
+            substituted=f"{prompt:,.1f} + {live - prompt:,.1f} = {live:,.1f}",
+            inputs=lengths,
+            source="residence time of a request, met at a random moment",
+        ),
+        Explanation(
+            quantity="requests",
+            formula="KV pool / mean bytes of one running request",
+            substituted=f"{row.requests:,} in {row.kv_dtype}; {row.requests_p95:,} suffice 95 % of the time",
+            inputs=lengths,
+        ),
+    ]
+    if row.users is not None and row.service_time_s is not None:
+        think, done = format_seconds(traffic.think_time_s), format_seconds(row.service_time_s)
+        found.append(
+            Explanation(
+                quantity="users",
+                formula="requests x (1 + think time / service time)",
+                substituted=f"{row.requests:,} x (1 + {think} / {done}) = {row.users:,}",
+                inputs=lengths,
+                source="interactive response-time law, N = X (R + Z)",
+            )
+        )
+    return tuple(found)
+
+
+def _lengths(value: str | int | None, option: str) -> Lengths:
+    try:
+        return parse_lengths(str(value))
+    except ValueError as wrong:
+        raise UsageError(str(wrong), place=option, hint="a number of tokens or a distribution") from None
+
+
+def _demand(deployment: Deployment, form: KvFormat, stage: int, traffic: Traffic, *, reserved: bool) -> Demand:
+    """Return what a request holds on a rank of ``stage``.
+
+    Where layers of several kinds share a pool, in its pages, as ``sequences`` are counted; else in exact bytes, with
+    half a block of rounding.
+    """
+    rules, settings, parallelism = deployment.rules, page_settings(deployment), deployment.parallelism
+    cut = plan(deployment.model, form, parallelism, rules, settings, stage=stage)
+    if len(cut.groups) > 1:
+        pages = rules.recurrent_pages if settings.prefix_caching else 1
+        states = sum(1 for group in cut.groups if group.recurrent) * (pages + settings.num_draft_tokens)
+        parts = [_part(group, cut.block_bytes, parallelism.dcp) for group in cut.groups if not group.recurrent]
+        constant = states * cut.block_bytes
+    else:
+        held = kv_components(
+            deployment.model, form, parallelism=parallelism, stage=stage, with_mtp=deployment.additions.with_mtp
+        )
+        constant = constant_bytes(held)
+        parts = [
+            Part(
+                bytes_per_token=part.bytes_per_token / parallelism.dcp,
+                window_tokens=None if part.window_tokens is None else part.window_tokens * parallelism.dcp,
+                padding_tokens=0.5 * (deployment.block_tokens - 1) * parallelism.dcp,
+            )
+            for part in held
+            if part.entry_bytes
+        ]
+    return demand(traffic.inputs, traffic.outputs, tuple(parts), constant_bytes=constant, reserved=reserved)
+
+
+def _part(group: PageGroup, block_bytes: int, dcp: int) -> Part:
+    """Return a page group as a part of a request's cache: half a block is rounding, and a window straddles one more."""
+    block = group.block_tokens
+    window = group.window_tokens
+    if window is not None:
+        return Part(
+            bytes_per_token=block_bytes / block,
+            window_tokens=(-(-window // block) + 1) * block,
+            padding_tokens=0.5 * (block - 1),
+        )
+    return Part(bytes_per_token=block_bytes / block / dcp, padding_tokens=0.5 * (block - 1) * dcp)
+
+
+def _service_time_s(
+    deployment: Deployment, form: KvFormat, traffic: Traffic, requests: int, live: float
+) -> float | None:
+    """Return the time of one request: as given, or the roofline's floor with ``requests`` decoding together.
+
+    The floor is the prompt alone and one step per answer token; nor can a request be done sooner than the prompts of
+    all its neighbours are computed, one for each of them in its life.
+    """
+    if traffic.service_time_s is not None or not traffic.think_time_s or requests < 1:
+        return traffic.service_time_s
+    from infcalc.lowering.ops import Prefill, StepShape, operations  # noqa: PLC0415 - only for users who think
+    from infcalc.roofline.step import decode_timer, step_time  # noqa: PLC0415
+
+    timer = decode_timer(
+        deployment.model,
+        deployment.gpu,
+        parallelism=deployment.parallelism,
+        quantization=deployment.quantization,
+        kv=form,
+        context_tokens=max(1, round(live)),
+    )
+    prompt = StepShape(prefills=(Prefill(new_tokens=max(1, round(mean_tokens(traffic.inputs)))),))
+    try:
+        decode_s = timer(requests, 1)
+        prefill = step_time(
+            operations(
+                deployment.model,
+                prompt,
+                parallelism=deployment.parallelism,
+                quantization=deployment.quantization,
+                kv=form,
+            ),
+            deployment.gpu,
+        )
+    except UsageError:
+        # A GPU without published peaks has no roofline; requests still stand, users cannot.
+        return None
+    neighbours = -(-requests // deployment.parallelism.dp)
+    return max(prefill.time_s + mean_tokens(traffic.outputs) * decode_s, neighbours * prefill.compute_s)
+
+
+def _divided(time_s: float | None, fraction: float) -> float | None:
+    return None if time_s is None else time_s / fraction
+
+
+def _users(requests: int, traffic: Traffic, time_s: float | None) -> int | None:
+    if not traffic.think_time_s or requests == 0:
+        return requests
+    if time_s is None:
+        return None
+    return int(users_of(requests, think_time_s=traffic.think_time_s, service_time_s=time_s) + 1e-9)

@@ -1,0 +1,525 @@
+"""How right is the memory ledger? Its predictions against the memory figures of recorded start-up logs.
+
+Only settings and properties of the machine go into a prediction, never a figure the engine printed about its memory.
+One exception is a checkpoint that the entry does not identify: then its printed weights stand in, and are not scored.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from infcalc.api.answer import Answer
+from infcalc.api.deployment import Ask, Deployment, deploy, kv_format
+from infcalc.api.ledger import deployment_ledger
+from infcalc.catalog.free_text import read_gpu_text, read_kv_text, read_model_text, read_weights_text
+from infcalc.engines.reported import read_version_text
+from infcalc.engines.rules import parse_version
+from infcalc.errors import FileProblem, InfcalcError
+from infcalc.frozen import frozen
+from infcalc.memory.weights import loaded_per_stage
+from infcalc.spec.explain import Input
+from infcalc.spec.layers import CompressedAttention, LatentAttention, Reach, RecurrentMixer
+from infcalc.units import GIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from infcalc.catalog.lookup import Catalog
+    from infcalc.memory.ledger import Ledger
+    from infcalc.spec.hardware import Gpu
+
+QUANTITIES = ("weights_bytes", "kv_pool_bytes", "kv_pool_of_card_fraction", "kv_cache_tokens", "max_concurrency")
+_FULL = "full"
+_WIDE_FRACTION = 0.35
+_WEIGHTS_BAND_FRACTION = 0.02
+"""Precisions of single modules that a checkpoint's name does not tell: 27 of 31 logs lie within it."""
+_UNSLOTH_RANK = 64
+_LORA_RANK = 16
+_MOST_BLOCK_TOKENS = 256
+"""Larger blocks are those an engine computes for a hybrid model: no setting."""
+_DRAFT_LAYERS = 3
+_FEW_SEQUENCES = 8
+_RECENT = (0, 20)
+_DRAFT_TOKENS = re.compile(r"([0-9]+)\s*(?:draft\s*)?tokens?|k\s*=\s*([0-9]+)")
+
+
+@frozen
+class ValidationCase:
+    """One quantity of one log: what was measured, what is predicted without it, and how far off that is."""
+
+    id: str
+    engine: str
+    version: str
+    attention: str
+    tp: int
+    status: str
+    """``scored`` or ``skipped``."""
+    reason: str
+    quantity: str
+    measured: float | None
+    predicted: float | None
+    low: float | None
+    high: float | None
+    error_fraction: float | None
+    """(predicted - measured) / measured."""
+    assumed: tuple[str, ...] = ()
+    """Inputs that the log does not state."""
+    warnings: tuple[str, ...] = ()
+
+
+@frozen
+class ValidationSummary:
+    """The errors of one quantity in one group of cases (``all``, by engine, version, attention kind or TP)."""
+
+    quantity: str
+    group: str
+    cases: int
+    skipped: int
+    median_abs_error_fraction: float | None
+    mean_abs_error_fraction: float | None
+    p90_abs_error_fraction: float | None
+    worst: float | None
+    worst_id: str
+    band_coverage_fraction: float | None
+
+
+@frozen
+class ValidationResult:
+    """All cases of a file and their summary."""
+
+    cases: tuple[ValidationCase, ...]
+    summary: tuple[ValidationSummary, ...]
+
+
+def validate_memory(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[ValidationResult]:
+    """Return the predictions for every entry of a file of recorded logs, against what they print.
+
+    Raises:
+        FileProblem: no such file, or not a list of entries.
+
+    """
+    from infcalc import files  # noqa: PLC0415 - opening files is only needed here
+
+    entries = files.read_yaml(path)
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        hint = "a list of entries with id, engine, model, gpu, quality and the printed figures"
+        raise FileProblem("this is no list of recorded logs", place=path, hint=hint)
+    result = validated(entries, files.load_catalog(catalogs))
+    talk = [f"{case.id}, {case.quantity}: {text}" for case in result.cases for text in case.warnings]
+    return Answer(
+        command="validate",
+        results=(result,),
+        inputs=(Input(name="file", value=path, origin="given"), Input(name="entries", value=len(entries), origin=path)),
+        assumptions=(
+            "scored are entries of quality full; errors are of the prediction, relative to the measurement",
+            (
+                "no printed memory figure goes into a prediction; where the checkpoint is not identified its printed "
+                "weights stand in and are not scored"
+            ),
+        ),
+        warnings=tuple(dict.fromkeys(talk)),
+    )
+
+
+def validated(entries: Sequence[Mapping[str, Any]], catalog: Catalog) -> ValidationResult:
+    """Return the cases and summary of a list of entries."""
+    cases = tuple(case for entry in entries if entry.get("quality") == _FULL for case in _cases(entry, catalog))
+    return ValidationResult(cases=cases, summary=_summaries(cases))
+
+
+# Entry -> prediction ------------------------------------------------------------------------------------------------
+
+
+@frozen
+class _Prediction:
+    ledger: Ledger
+    deployment: Deployment
+    stands_in: bool
+    assumed: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def predict(entry: Mapping[str, Any], catalog: Catalog) -> _Prediction:
+    """Return what is predicted for one entry.
+
+    Raises:
+        InfcalcError: the entry does not say enough, or names what is not known.
+
+    """
+    engine = str(entry.get("engine") or "vllm")
+    text = str(entry.get("model") or "")
+    model = read_model_text(catalog, text)
+    total = entry.get("total_gpu_memory_gib")
+    gpu = read_gpu_text(catalog, entry.get("gpu"), None if total is None else round(float(total) * GIB))
+    version = read_version_text(engine, entry.get("version"), _text(entry.get("date")))
+    printed = entry.get("weights_gib_per_gpu")
+    mixed = "mixed" in str(entry.get("quantization") or "")
+    stands_in = (mixed or not model.identified) and printed is not None
+    stated = read_weights_text(entry.get("quantization")) or read_weights_text(_remarks(text))
+    if entry.get("tp") is None and entry.get("gpu_count") is None:
+        raise FileProblem("the number of ranks is not stated", place=_text(entry.get("id")))
+    if not model.identified and printed is None and stated is None:
+        raise FileProblem("the checkpoint is not identified, and its weights are not printed", place=_text(entry["id"]))
+    drafts = _draft_tokens(entry.get("spec_decode"))
+    own_drafts = drafts > 0 and "mtp" in str(entry["spec_decode"]).lower() and model.entry.model.mtp is not None
+    fraction = next(
+        (
+            entry[key]
+            for key in ("gpu_memory_utilization", "mem_fraction_static", "kv_cache_free_gpu_mem_fraction")
+            if entry.get(key) is not None
+        ),
+        None,
+    )
+    few = _few_sequences(entry, gpu.entry.gpu, version.version)
+    ask = Ask(
+        tp=entry.get("tp") or 1,
+        pp=entry.get("pp") or 1,
+        dp=entry.get("dp") or 1,
+        ep=entry.get("ep") or 1,
+        dcp=entry.get("dcp") or 1,
+        weights=_weights(model.entry.model.quantization, stated, entry),
+        engine=engine,
+        engine_version=version.version,
+        memory_fraction=None if fraction is None else float(fraction),
+        max_model_len=entry.get("max_model_len") or entry.get("context_len"),
+        max_num_seqs=entry.get("max_num_seqs") or few,
+        max_num_batched_tokens=entry.get("max_num_batched_tokens"),
+        block_size=_block_size(engine, model.entry.model, entry),
+        enforce_eager=bool(entry.get("enforce_eager")),
+        num_draft_tokens=drafts if own_drafts else None,
+        lora_rank=_lora_rank(entry, text),
+    )
+    base = deploy(ask, model.entry, gpu.entry, strict=False)
+    if drafts and not own_drafts:
+        base = replace(base, num_draft_tokens=drafts)
+    if not stands_in and "dspark" in str(entry.get("spec_decode") or ""):
+        base = replace(base, additions=replace(base.additions, draft_bytes=_draft_head_bytes(base)))
+    if stands_in:
+        base = replace(base, additions=replace(base.additions, weights_bytes=round(float(printed or 0) * GIB)))
+    form, _, _ = kv_format(base, _kv_word(entry, base))
+    assumed = _assumed(entry, version.assumptions, gpu.exact, fraction is None)
+    book = deployment_ledger(base, form, context_tokens=base.max_model_len, unstated=assumed)
+    talk = [*model.assumptions, *gpu.warnings, *version.assumptions, *base.warnings]
+    if entry.get("spec_decode") and not own_drafts:
+        talk.append(f"a draft of its own ({entry['spec_decode']}): its weights, cache layers and steps are not known")
+    return _Prediction(
+        ledger=book,
+        deployment=base,
+        stands_in=stands_in,
+        assumed=assumed,
+        warnings=tuple(talk),
+    )
+
+
+def _few_sequences(entry: Mapping[str, Any], gpu: Gpu, version: str | None) -> int | None:
+    """Return the sequences that a report of a GeForce card most likely allows where it does not say.
+
+    All six reports of consumer and workstation cards from vLLM 0.20 on that state it allow 1 to 8.
+    """
+    recent = version is not None and parse_version(version.partition("+")[0]) >= _RECENT
+    return _FEW_SEQUENCES if entry.get("engine") == "vllm" and recent and "GeForce" in gpu.title else None
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _remarks(text: str) -> str:
+    return " ".join(re.findall(r"\(([^()]*)\)", text))
+
+
+def _weights(own: object, stated: str | None, entry: Mapping[str, Any]) -> str | None:
+    """Return the word of ``--weights``; what the checkpoint's name already says is not asked again."""
+    if own is not None and stated is not None:
+        return None
+    if stated is None and entry.get("dtype") == "float32":
+        return "fp32"
+    return None if stated == "auto" else stated
+
+
+def _block_size(engine: str, model: Any, entry: Mapping[str, Any]) -> int | None:  # noqa: ANN401 - a Model
+    """Return the asked block size; what a hybrid model's engine computed for itself is not a setting."""
+    size = entry.get("block_size")
+    hybrid = any(isinstance(run.layer.mixer, RecurrentMixer | CompressedAttention) for run in model.layers)
+    return None if hybrid or (engine == "vllm" and size is not None and size > _MOST_BLOCK_TOKENS) else size
+
+
+def _lora_rank(entry: Mapping[str, Any], text: str) -> int | None:
+    if not entry.get("lora"):
+        return None
+    words = f"{text} {entry.get('version') or ''}".lower()
+    return _UNSLOTH_RANK if "unsloth" in words else _LORA_RANK
+
+
+def _draft_tokens(text: object) -> int:
+    """Return the draft tokens that a description of speculation names; 1 where it names none."""
+    said = str(text or "").lower()
+    match = _DRAFT_TOKENS.search(said)
+    return int(match[1] or match[2]) if match else 1 if "mtp" in said else 0
+
+
+def _draft_head_bytes(deployment: Deployment) -> int:
+    """Return the weights of a draft head of three layers like the model's own MTP layer (DSpark heads of two logs)."""
+    sizes = [
+        sum(
+            loaded_per_stage(
+                deployment.model, deployment.parallelism, deployment.rules, deployment.quantization, with_mtp=with_mtp
+            )
+        )
+        for with_mtp in (False, True)
+    ]
+    return _DRAFT_LAYERS * (sizes[1] - sizes[0])
+
+
+def _kv_word(entry: Mapping[str, Any], deployment: Deployment) -> str | None:
+    word = read_kv_text(entry.get("kv_cache_dtype"))
+    mixers = [run.layer.mixer for run in deployment.model.layers]
+    if deployment.rules.engine == "vllm" and any(isinstance(mixer, CompressedAttention) for mixer in mixers):
+        # vLLM stores compressed attention only in its own records.
+        return "fp8_ds_mla" if word in {None, "auto", "fp8"} else word
+    if word is None or word == "auto":
+        dtype = str(entry.get("dtype") or "")
+        # A KV scheme of the checkpoint is only used where the engine was not told otherwise.
+        return read_kv_text(dtype) if dtype == "float32" else word
+    return word
+
+
+def _assumed(entry: Mapping[str, Any], version: tuple[str, ...], exact_gpu: bool, no_fraction: bool) -> tuple[str, ...]:
+    found = [name for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len") if entry.get(name) is None]
+    if entry.get("total_gpu_memory_gib") is None:
+        found.append("total_gpu_memory")
+    if no_fraction:
+        found.append("memory_fraction")
+    if version:
+        found.append("version")
+    if not exact_gpu:
+        found.append("gpu")
+    if entry.get("spec_decode"):
+        found.append("draft")
+    return tuple(found)
+
+
+# Prediction -> cases -------------------------------------------------------------------------------------------------
+
+
+def _cases(entry: Mapping[str, Any], catalog: Catalog) -> list[ValidationCase]:
+    measured = _measured(entry)
+    try:
+        prediction = predict(entry, catalog)
+    except InfcalcError as problem:
+        return [
+            _case(entry, quantity, value, None, reason=f"{problem.message}") for quantity, value in measured.items()
+        ]
+    found = [_scored(entry, quantity, value, prediction) for quantity, value in measured.items()]
+    return [*found, *(_share_of_card(case, prediction) for case in found if case.quantity == "kv_pool_bytes")]
+
+
+def _share_of_card(case: ValidationCase, prediction: _Prediction) -> ValidationCase:
+    """Return the case of a pool as shares of the card: small pools are hard, and what is lost there is little."""
+    total = prediction.ledger.total_bytes
+
+    def share(num_bytes: float | None) -> float | None:
+        return None if num_bytes is None else num_bytes / total
+
+    measured, predicted = share(case.measured), share(case.predicted)
+    return replace(
+        case,
+        quantity="kv_pool_of_card_fraction",
+        measured=measured,
+        predicted=predicted,
+        low=share(case.low),
+        high=share(case.high),
+        error_fraction=None if measured is None or predicted is None else predicted - measured,
+        warnings=(),
+    )
+
+
+def _measured(entry: Mapping[str, Any]) -> dict[str, float]:
+    """Return what the entry measures, by quantity; tokens are blocks x block size where only those are printed."""
+    found: dict[str, float] = {}
+    if entry.get("weights_gib_per_gpu") is not None:
+        found["weights_bytes"] = float(entry["weights_gib_per_gpu"]) * GIB
+    if entry.get("available_kv_gib") is not None:
+        found["kv_pool_bytes"] = float(entry["available_kv_gib"]) * GIB
+    if entry.get("kv_cache_tokens") is not None:
+        found["kv_cache_tokens"] = float(entry["kv_cache_tokens"])
+    elif entry.get("num_gpu_blocks") is not None:
+        if entry.get("block_size") is not None:
+            found["kv_cache_tokens"] = float(entry["num_gpu_blocks"]) * float(entry["block_size"])
+        else:
+            found["kv_blocks"] = float(entry["num_gpu_blocks"])
+    if entry.get("max_concurrency") is not None:
+        found["max_concurrency"] = float(entry["max_concurrency"])
+    return found
+
+
+def _scored(entry: Mapping[str, Any], quantity: str, measured: float, prediction: _Prediction) -> ValidationCase:
+    book = prediction.ledger
+    if quantity in {"kv_cache_tokens", "max_concurrency", "kv_blocks"} and _unknown_draft(entry):
+        reason = "the draft model has cache layers whose shape is not stated"
+        return _case(entry, quantity, measured, prediction, reason=reason)
+    match quantity:
+        case "weights_bytes":
+            if prediction.stands_in:
+                return _case(entry, quantity, measured, prediction, reason="the checkpoint is not identified")
+            weights = float(sum(book.line(name).num_bytes for name in ("weights", "draft", "lora", "loading")))
+            span = (weights, weights * (1 - _WEIGHTS_BAND_FRACTION), weights * (1 + _WEIGHTS_BAND_FRACTION))
+        case "kv_pool_bytes":
+            pool = float(book.kv_pool_bytes - book.missing_before_kv_bytes)
+            span = (pool, min(pool, float(book.kv_pool_bytes_low)), float(book.kv_pool_bytes_high))
+        case "kv_blocks":
+            size = book.block_bytes
+            span = (
+                float(book.kv_blocks),
+                float(book.kv_pool_bytes_low // size),
+                float(book.kv_pool_bytes_high // size),
+            )
+        case "kv_cache_tokens":
+            span = (float(book.kv_cache_tokens), float(book.kv_cache_tokens_low), float(book.kv_cache_tokens_high))
+            if entry.get("kv_cache_tokens") is None:
+                tokens = book.block_tokens / book.block_bytes
+                span = (
+                    float(book.kv_blocks * book.block_tokens),
+                    book.kv_pool_bytes_low * tokens,
+                    book.kv_pool_bytes_high * tokens,
+                )
+        case _:
+            span = (book.max_concurrency, book.max_concurrency_low, book.max_concurrency_high)
+    return _case(entry, quantity, measured, prediction, span=span)
+
+
+def _unknown_draft(entry: Mapping[str, Any]) -> bool:
+    """Return whether a draft model with cache layers of its own is used that the entry does not describe."""
+    return "dflash" in str(entry.get("spec_decode") or "").lower()
+
+
+def _case(
+    entry: Mapping[str, Any],
+    quantity: str,
+    measured: float,
+    prediction: _Prediction | None,
+    *,
+    span: tuple[float, float, float] | None = None,
+    reason: str = "",
+) -> ValidationCase:
+    low = high = predicted = None
+    warnings: tuple[str, ...] = ()
+    if span is not None and prediction is not None:
+        predicted, low, high = span
+        warnings = _warnings(quantity, span, prediction)
+    return ValidationCase(
+        id=_text(entry.get("id")),
+        engine=_text(entry.get("engine")),
+        version=prediction.deployment.rules.version if prediction else _text(entry.get("version")),
+        attention=_attention(prediction.deployment) if prediction else "",
+        tp=int(entry.get("tp") or 1),
+        status="skipped" if span is None else "scored",
+        reason=reason,
+        quantity=quantity,
+        measured=measured,
+        predicted=predicted,
+        low=low,
+        high=high,
+        error_fraction=None if predicted is None or not measured else (predicted - measured) / abs(measured),
+        assumed=prediction.assumed if prediction else (),
+        warnings=warnings,
+    )
+
+
+def _warnings(quantity: str, span: tuple[float, float, float], prediction: _Prediction) -> tuple[str, ...]:
+    """Return what is doubtful about a prediction, known before any measurement."""
+    found = list(prediction.warnings)
+    predicted, low, high = span
+    if quantity != "weights_bytes" and (
+        predicted <= 0 or max(predicted - low, high - predicted) > _WIDE_FRACTION * predicted
+    ):
+        cause = prediction.ledger.largest_doubt
+        found.append(f"uncertain by more than {_WIDE_FRACTION:.0%}: {cause}")
+    return tuple(found)
+
+
+def _attention(deployment: Deployment) -> str:
+    """Return the kind of attention that shapes the cache."""
+    mixers = [run.layer.mixer for run in deployment.model.layers]
+    if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
+        return "compressed"
+    if any(isinstance(mixer, RecurrentMixer) for mixer in mixers):
+        return "recurrent hybrid"
+    if any(isinstance(mixer, LatentAttention) for mixer in mixers):
+        return "latent"
+    if any(getattr(mixer, "reach", Reach.FULL) is not Reach.FULL for mixer in mixers):
+        return "windowed"
+    return "grouped"
+
+
+# Cases -> summary ----------------------------------------------------------------------------------------------------
+
+
+def _summaries(cases: tuple[ValidationCase, ...]) -> tuple[ValidationSummary, ...]:
+    found: list[ValidationSummary] = []
+    for quantity in dict.fromkeys(case.quantity for case in cases):
+        of = [case for case in cases if case.quantity == quantity]
+        groups: dict[str, list[ValidationCase]] = {"all": of}
+        for case in of:
+            for group in (f"engine {case.engine}", f"attention {case.attention or 'unknown'}", f"tp {case.tp}"):
+                groups.setdefault(group, []).append(case)
+            groups.setdefault(f"version {version_range(case.engine, case.version)}", []).append(case)
+        found += [summary(quantity, group, members) for group, members in groups.items()]
+    return tuple(found)
+
+
+_RANGES = (((0, 20), "vllm from 0.20"), ((0, 17), "vllm V1 0.17-0.19"), ((0, 8), "vllm V1 0.8-0.16"))
+
+
+def version_range(engine: str, version: str) -> str:
+    """Return the range of versions whose memory rules are the same.
+
+    >>> version_range("vllm", "0.9+v0"), version_range("vllm", "0.19.0"), version_range("sglang", "0.5.2")
+    ('vllm V0', 'vllm V1 0.17-0.19', 'sglang')
+    """
+    if engine != "vllm":
+        return engine
+    if version.endswith("+v0"):
+        return "vllm V0"
+    found = read_version_text(engine, version).version
+    at = parse_version(found) if found else (0,)
+    return next((name for start, name in _RANGES if at >= start), "vllm V0")
+
+
+def summary(quantity: str, group: str, cases: Iterable[ValidationCase]) -> ValidationSummary:
+    """Return the errors of a group of cases; the 90th percentile is interpolated."""
+    members = list(cases)
+    scored = [case for case in members if case.error_fraction is not None and case.status == "scored"]
+    errors = sorted(abs(case.error_fraction or 0.0) for case in scored)
+    worst = max(scored, key=lambda case: abs(case.error_fraction or 0.0), default=None)
+    inside = [
+        case
+        for case in scored
+        if case.low is not None
+        and case.high is not None
+        and case.measured is not None
+        and case.low <= case.measured <= case.high
+    ]
+    return ValidationSummary(
+        quantity=quantity,
+        group=group,
+        cases=len(scored),
+        skipped=len(members) - len(scored),
+        median_abs_error_fraction=_quantile(errors, 0.5),
+        mean_abs_error_fraction=sum(errors) / len(errors) if errors else None,
+        p90_abs_error_fraction=_quantile(errors, 0.9),
+        worst=errors[-1] if errors else None,
+        worst_id=worst.id if worst else "",
+        band_coverage_fraction=len(inside) / len(scored) if scored else None,
+    )
+
+
+def _quantile(values: list[float], share: float) -> float | None:
+    if not values:
+        return None
+    place = share * (len(values) - 1)
+    below = int(place)
+    above = min(below + 1, len(values) - 1)
+    return values[below] + (values[above] - values[below]) * (place - below)

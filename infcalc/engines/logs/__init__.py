@@ -1,0 +1,1 @@
+"""Start-up logs of serving engines, read into one noun: settings and printed figures, each with its line."""

@@ -1,0 +1,302 @@
+"""The ledger of one GPU: what fills it, what is left for KV, and what the engine will print about that.
+
+One truth for every command: :func:`infcalc.memory.budget.budgets` gives the pool of each pipeline stage, this module
+cuts it into blocks as the engine does, takes the rank that governs, and carries the bands through.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from infcalc.engines.rules import Band, FractionBase
+from infcalc.frozen import frozen
+from infcalc.memory.blocks import (
+    PagePlan,
+    Settings,
+    blocks_of,
+    plan,
+    printed,
+    request_blocks,
+    sequences_in,
+)
+from infcalc.memory.weights import tower_bytes
+from infcalc.units import format_bytes
+
+if TYPE_CHECKING:
+    from infcalc.engines.rules import EngineRules
+    from infcalc.memory.budget import Budget
+    from infcalc.spec.hardware import Gpu
+    from infcalc.spec.kv import KvFormat
+    from infcalc.spec.model import Model
+    from infcalc.spec.parallelism import Parallelism
+
+
+_GPUS_OF_A_MACHINE = 8
+_SPREAD_OF_MACHINES = 6
+"""Ranks on several machines differ by more: 0.85 GiB of 39.5 in one log."""
+
+
+class Basis(StrEnum):
+    """What a line of the ledger rests on."""
+
+    EXACT = "exact"
+    MODELLED = "modelled"
+    MEASURED = "measured"
+
+
+@frozen
+class Line:
+    """One line of the ledger: bytes on the governing GPU, the band that measurements span, and where both come from."""
+
+    name: str
+    num_bytes: int
+    low_bytes: int
+    high_bytes: int
+    basis: str
+    source: str
+
+
+@frozen
+class Ledger:
+    """The memory of the governing GPU, in bytes, and what the engine makes of it.
+
+    ``kv_cache_tokens`` and ``max_concurrency`` are what the engine prints; ``sequences`` is what truly fits of the
+    asked length. ``needed_bytes`` is what must be there before the engine starts: every line and one sequence of
+    ``max_model_len``; ``missing_bytes`` is how much of it is lacking.
+    """
+
+    stage: int
+    total_bytes: int
+    usable_bytes: int
+    reserve_bytes: int
+    """What the engine leaves alone."""
+    lines: tuple[Line, ...]
+    kv_pool_bytes: int
+    kv_pool_bytes_low: int
+    kv_pool_bytes_high: int
+    kv_blocks: int
+    block_tokens: int
+    block_bytes: int
+    kv_cache_tokens: int
+    kv_cache_tokens_low: int
+    kv_cache_tokens_high: int
+    token_line: str
+    max_concurrency: float
+    max_concurrency_low: float
+    max_concurrency_high: float
+    sequences: int
+    sequences_low: int
+    sequences_high: int
+    request_bytes: int
+    """Of one sequence of ``max_model_len``."""
+    needed_bytes: int
+    missing_bytes: int
+    missing_before_kv_bytes: int
+    """Of the missing, what is lacking before any KV."""
+    fits: bool
+    offload_bytes: int
+    """Weights that lie in host memory."""
+    page_groups: tuple[str, ...]
+    padding_fraction: float
+
+    @property
+    def largest_doubt(self) -> str:
+        """The modelled line with the widest band, and what the engine did not say that it hangs on."""
+        widest = max(self.lines, key=lambda line: line.high_bytes - line.low_bytes)
+        span = f"{format_bytes(widest.low_bytes)} and {format_bytes(widest.high_bytes)}"
+        return f"{widest.name} between {span} ({widest.source})"
+
+    def line(self, name: str) -> Line:
+        """Return the line of that name; one of no bytes where the ledger has none."""
+        return next(
+            (line for line in self.lines if line.name == name),
+            Line(name=name, num_bytes=0, low_bytes=0, high_bytes=0, basis=Basis.EXACT, source=""),
+        )
+
+
+def ledger(
+    model: Model,
+    gpu: Gpu,
+    kv: KvFormat,
+    parallelism: Parallelism,
+    rules: EngineRules,
+    *,
+    stages: tuple[Budget, ...],
+    settings: Settings,
+    context_tokens: int,
+    weights_basis: Basis = Basis.EXACT,
+) -> Ledger:
+    """Return the ledger of the rank that governs: whose pool holds the fewest sequences, then the fewest tokens."""
+    found = [
+        _of_stage(
+            model,
+            gpu,
+            kv,
+            parallelism,
+            rules,
+            budget=budget,
+            settings=settings,
+            context_tokens=context_tokens,
+            basis=weights_basis,
+        )
+        for budget in stages
+    ]
+    return min(found, key=lambda one: (one.fits, one.kv_cache_tokens, -one.missing_bytes))
+
+
+def _of_stage(
+    model: Model,
+    gpu: Gpu,
+    kv: KvFormat,
+    parallelism: Parallelism,
+    rules: EngineRules,
+    *,
+    budget: Budget,
+    settings: Settings,
+    context_tokens: int,
+    basis: Basis,
+) -> Ledger:
+    cut = plan(model, kv, parallelism, rules, settings, stage=budget.stage)
+    several = parallelism.num_gpus > _GPUS_OF_A_MACHINE
+    # The blocks are those of the least rank, the printed pool is mostly that of the first.
+    ranks = parallelism.tp * parallelism.pp
+    spread = round(rules.rank_spread_fraction * gpu.cuda_total_bytes) if ranks > 1 else 0
+    least = max(0, budget.kv_pool_bytes - spread * _SPREAD_OF_MACHINES) if several else budget.kv_pool_bytes
+    blocks, tokens, concurrency = printed(least, cut, rules, settings)
+    spread *= 2 * _SPREAD_OF_MACHINES if several else 1
+    _, tokens_low, concurrency_low = printed(max(0, budget.kv_pool_low_bytes - spread), cut, rules, settings)
+    _, tokens_high, concurrency_high = printed(budget.kv_pool_high_bytes, cut, rules, settings)
+    request = _request_bytes(cut, rules, settings)
+    lacking = budget.missing_bytes + max(0, request - budget.kv_pool_bytes)
+    used = sum(line.num_bytes for line in _lines(model, parallelism, rules, budget, basis) if line.name != "towers")
+
+    def held(pool_bytes: int) -> int:
+        return sequences_in(pool_bytes, cut, context_tokens, rules, settings) * parallelism.dp
+
+    return Ledger(
+        stage=budget.stage,
+        total_bytes=gpu.cuda_total_bytes,
+        usable_bytes=budget.usable_bytes,
+        reserve_bytes=_reserve(gpu, rules, budget),
+        lines=_lines(model, parallelism, rules, budget, basis),
+        kv_pool_bytes=budget.kv_pool_bytes,
+        kv_pool_bytes_low=budget.kv_pool_low_bytes,
+        kv_pool_bytes_high=budget.kv_pool_high_bytes,
+        kv_blocks=blocks,
+        block_tokens=cut.block_tokens,
+        block_bytes=cut.block_bytes,
+        kv_cache_tokens=tokens,
+        kv_cache_tokens_low=tokens_low,
+        kv_cache_tokens_high=tokens_high,
+        token_line=f"{rules.token_line.value} ({rules.printed_line_source})",
+        max_concurrency=concurrency,
+        max_concurrency_low=concurrency_low,
+        max_concurrency_high=concurrency_high,
+        sequences=held(budget.kv_pool_bytes),
+        sequences_low=held(budget.kv_pool_low_bytes),
+        sequences_high=held(budget.kv_pool_high_bytes),
+        request_bytes=request,
+        needed_bytes=used + request,
+        missing_bytes=lacking,
+        missing_before_kv_bytes=budget.missing_bytes,
+        fits=lacking == 0,
+        offload_bytes=budget.offload_bytes,
+        page_groups=_described(cut),
+        padding_fraction=cut.padding_fraction,
+    )
+
+
+def _request_bytes(cut: PagePlan, rules: EngineRules, settings: Settings) -> int:
+    """Return what one sequence of ``max_model_len`` takes of the pool, as the engine checks at its start."""
+    length = settings.max_model_len
+    if cut.fixed_bytes_per_request:
+        return cut.fixed_bytes_per_request + cut.block_bytes * -(-length // cut.block_tokens)
+    return cut.block_bytes * request_blocks(cut, length, rules, settings)
+
+
+def longest_that_fits(pool_bytes: int, cut: PagePlan, rules: EngineRules, settings: Settings) -> int:
+    """Return the largest ``max_model_len`` of which one sequence fits into a pool; 0 where not even one token does."""
+    from dataclasses import replace  # noqa: PLC0415 - only where something does not fit
+
+    low, high = 0, settings.max_model_len
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _request_bytes(cut, rules, replace(settings, max_model_len=middle)) <= pool_bytes:
+            low = middle
+        else:
+            high = middle - 1
+    return low if blocks_of(pool_bytes, cut) or cut.fixed_bytes_per_request else 0
+
+
+def _lines(
+    model: Model, parallelism: Parallelism, rules: EngineRules, budget: Budget, basis: Basis
+) -> tuple[Line, ...]:
+    towers = tower_bytes(model, parallelism, rules) if budget.stage == 0 else 0
+    core = budget.weights_bytes - budget.draft_bytes - budget.lora_bytes
+    lines = [
+        _exact("weights", core, "the tensors of the model as the engine loads them, on this rank", basis),
+        _exact("draft", budget.draft_bytes, "weights of the draft model"),
+        _exact("lora", budget.lora_bytes, "both factors of every linear layer for each adapter held"),
+        _exact(
+            "loading", budget.loading_bytes, "rotary tables and idle ends of large tensors, printed with the weights"
+        ),
+        _modelled("activation", budget.activation),
+        _modelled("non_torch", budget.non_torch),
+        _modelled("cuda_graphs", budget.graphs),
+    ]
+    if towers and basis is Basis.EXACT:
+        lines.insert(1, _exact("towers", towers, f"within the weights: {', '.join(model.unmodelled)}, in 16 bit"))
+    if budget.offload_bytes:
+        lines.append(_exact("offload", 0, f"{budget.offload_bytes:,} bytes of the weights lie in host memory"))
+    kept = {"weights", "activation", "non_torch", "cuda_graphs", "offload"}
+    return tuple(line for line in lines if line.num_bytes or line.name in kept)
+
+
+def _exact(name: str, num_bytes: int, source: str, basis: Basis = Basis.EXACT) -> Line:
+    return Line(
+        name=name, num_bytes=num_bytes, low_bytes=num_bytes, high_bytes=num_bytes, basis=basis.value, source=source
+    )
+
+
+def _modelled(name: str, band: Band) -> Line:
+    return Line(
+        name=name,
+        num_bytes=band.value_bytes,
+        low_bytes=band.low_bytes,
+        high_bytes=band.high_bytes,
+        basis=Basis.MODELLED.value,
+        source=band.source,
+    )
+
+
+def _reserve(gpu: Gpu, rules: EngineRules, budget: Budget) -> int:
+    """Return what the engine leaves alone of the card: the rest of its fraction."""
+    match rules.fraction_base:
+        case FractionBase.TOTAL:
+            return gpu.cuda_total_bytes - budget.usable_bytes
+        case FractionBase.FREE_BEFORE_WEIGHTS:
+            taken = budget.weights_bytes + budget.loading_bytes + budget.non_torch.value_bytes + budget.kv_pool_bytes
+            return max(0, gpu.cuda_total_bytes - taken)
+        case _:
+            parts = (
+                budget.weights_bytes
+                + budget.loading_bytes
+                + budget.activation.value_bytes
+                + budget.non_torch.value_bytes
+            )
+            return max(0, gpu.cuda_total_bytes - parts - budget.graphs.value_bytes - budget.kv_pool_bytes)
+
+
+def _described(cut: PagePlan) -> tuple[str, ...]:
+    """Return the page groups in words, where there is more than one."""
+    if len(cut.groups) == 1:
+        return ()
+    counted: dict[str, int] = {}
+    for group in cut.groups:
+        kind = (
+            "recurrent" if group.recurrent else f"window of {group.window_tokens:,}" if group.window_tokens else "full"
+        )
+        text = f"{group.layers} layers, {kind}, {group.block_tokens:,} tokens a block"
+        counted[text] = counted.get(text, 0) + 1
+    return tuple(f"{number} x ({text})" for text, number in counted.items())

@@ -1,0 +1,186 @@
+"""The view of ``infcalc memory``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.report.bar import memory_bar
+from infcalc.report.table import Column, Table, View, count
+from infcalc.report.views.frame import view_of
+from infcalc.units import format_bytes
+
+if TYPE_CHECKING:
+    from infcalc.api.answer import Answer
+    from infcalc.api.filling import MemoryResult
+
+_LETTERS = (
+    ("W", "weights", ("weights", "draft", "lora", "loading")),
+    ("A", "activation", ("activation",)),
+    ("B", "buffers", ("non_torch",)),
+    ("G", "CUDA graphs", ("cuda_graphs",)),
+)
+
+
+def view(answer: Answer[MemoryResult]) -> View:
+    """Return the lines of the ledger, what the engine prints, the bar, and what would make it fit."""
+    several = len(answer.results) > 1
+    who = (
+        Column(key="model", heading="model", left=True),
+        Column(key="gpu", heading="GPU", left=True),
+        Column(key="kv_dtype", heading="KV", left=True),
+    )
+    tables = (_ledger(answer, who if several else ()), _printed(answer, who if several else ()), _changes(answer))
+    drawing = "\n\n".join(_bar(result, named=several) for result in answer.results)
+    findings = tuple(_finding(result) for result in answer.results)
+    return view_of(answer, tables=tables, findings=findings, drawing=drawing)
+
+
+def _identity(result: MemoryResult) -> dict[str, object]:
+    return {
+        "model": result.model,
+        "gpu": f"{result.num_gpus} x {result.gpu}",
+        "kv_dtype": result.kv_dtype,
+        "context_tokens": result.context_tokens,
+    }
+
+
+def _ledger(answer: Answer[MemoryResult], who: tuple[Column, ...]) -> Table:
+    rows: list[dict[str, object]] = []
+    for result in answer.results:
+        rows += [
+            _identity(result)
+            | {
+                "name": line.name.replace("_", " "),
+                "num_bytes": line.num_bytes,
+                "low_bytes": line.low_bytes,
+                "high_bytes": line.high_bytes,
+                "basis": line.basis,
+                "source": line.source,
+            }
+            for line in result.lines
+        ]
+        rows.append(
+            _identity(result)
+            | {
+                "name": "KV pool",
+                "num_bytes": result.kv_pool_bytes,
+                "low_bytes": result.kv_pool_bytes_low,
+                "high_bytes": result.kv_pool_bytes_high,
+                "basis": "what is left",
+                "source": f"of {format_bytes(result.usable_bytes)} that the engine uses",
+            }
+        )
+        rows.append(
+            _identity(result)
+            | {
+                "name": "reserve",
+                "num_bytes": result.reserve_bytes,
+                "low_bytes": result.reserve_bytes,
+                "high_bytes": result.reserve_bytes,
+                "basis": "left alone",
+                "source": f"of {format_bytes(result.total_bytes)} that CUDA reports",
+            }
+        )
+    return Table(
+        title="Memory of the governing GPU",
+        columns=(
+            *who,
+            Column(key="name", heading="line", left=True),
+            Column(key="num_bytes", heading="bytes", show=_size),
+            Column(key="low_bytes", heading="low", show=_size),
+            Column(key="high_bytes", heading="high", show=_size),
+            Column(key="basis", heading="basis", left=True),
+            Column(key="source", heading="from", left=True, aside=True),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _printed(answer: Answer[MemoryResult], who: tuple[Column, ...]) -> Table:
+    return Table(
+        title="What the engine prints, and what truly fits",
+        columns=(
+            *who,
+            Column(key="kv_blocks", heading="blocks", show=count),
+            Column(key="block_tokens", heading="tokens/block", show=count),
+            Column(key="kv_cache_tokens", heading="tokens printed", show=count),
+            Column(key="max_concurrency", heading="concurrency printed", show=_factor),
+            Column(key="max_model_len", heading="longest", show=count),
+            Column(key="sequences", heading="sequences", show=count),
+            Column(key="sequences_low", heading="low", show=count),
+            Column(key="sequences_high", heading="high", show=count),
+            Column(key="context_tokens", heading="of tokens", show=count),
+        ),
+        rows=tuple(
+            _identity(result)
+            | {
+                "kv_blocks": result.kv_blocks,
+                "block_tokens": result.block_tokens,
+                "kv_cache_tokens": result.kv_cache_tokens,
+                "max_concurrency": result.max_concurrency,
+                "max_model_len": result.max_model_len,
+                "sequences": result.sequences,
+                "sequences_low": result.sequences_low,
+                "sequences_high": result.sequences_high,
+            }
+            for result in answer.results
+        ),
+    )
+
+
+def _changes(answer: Answer[MemoryResult]) -> Table:
+    return Table(
+        title="What would make it fit (each found with the same ledger)",
+        columns=(
+            Column(key="change", heading="change", left=True),
+            Column(key="kv_pool_bytes", heading="KV pool", show=_size),
+            Column(key="max_model_len", heading="longest", show=count),
+            Column(key="sequences", heading="sequences", show=count),
+        ),
+        rows=tuple(
+            {
+                "change": change.change,
+                "kv_pool_bytes": change.kv_pool_bytes,
+                "max_model_len": change.max_model_len,
+                "sequences": change.sequences,
+            }
+            for result in answer.results
+            for change in result.changes
+        ),
+    )
+
+
+def _bar(result: MemoryResult, *, named: bool) -> str:
+    sizes = {line.name: line.num_bytes for line in result.lines}
+    parts = [(letter, name, sum(sizes.get(key, 0) for key in keys)) for letter, name, keys in _LETTERS]
+    parts += [("K", "KV pool", result.kv_pool_bytes)]
+    if result.missing_bytes:
+        parts += [("!", "missing", result.missing_bytes)]
+    elif result.reserve_bytes:
+        parts += [("-", "left alone", result.reserve_bytes)]
+    drawn = memory_bar(parts, result.total_bytes)
+    return f"{result.model} on {result.gpu}\n{drawn}" if named else drawn
+
+
+def _finding(result: MemoryResult) -> str:
+    where = f"{result.model} in {result.weights} on {result.num_gpus} x {result.gpu}"
+    where += f", {result.engine} {result.engine_version}"
+    if not result.fits:
+        return (
+            f"{where}: does not fit, {format_bytes(result.missing_bytes)} per GPU are missing; one sequence of "
+            f"{result.max_model_len:,} tokens needs {format_bytes(result.needed_bytes)} of "
+            f"{format_bytes(result.usable_bytes)}"
+        )
+    return (
+        f"{where}: fits, {format_bytes(result.kv_pool_bytes)} for KV ({format_bytes(result.kv_pool_bytes_low)} to "
+        f"{format_bytes(result.kv_pool_bytes_high)}), {result.sequences:,} sequences of "
+        f"{result.context_tokens:,} tokens ({result.sequences_low:,} to {result.sequences_high:,})"
+    )
+
+
+def _factor(value: object) -> str:
+    return f"{value:.2f}x" if isinstance(value, int | float) else str(value)
+
+
+def _size(value: object) -> str:
+    return format_bytes(value) if isinstance(value, int | float) else str(value)

@@ -1,0 +1,169 @@
+"""``infcalc memory``: what it is held to, what it refuses, and what other tools get wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infcalc.api import Ask, concurrency, memory
+from infcalc.units import GIB
+from tests.journeys.command import answer
+from tests.journeys.command import infcalc as run
+
+Capture = pytest.CaptureFixture[str]
+KEYS = (
+    "weights_bytes activation_bytes non_torch_bytes cuda_graph_bytes usable_bytes kv_pool_bytes kv_blocks "
+    "kv_cache_tokens max_concurrency sequences needed_bytes fits kv_pool_bytes_low kv_pool_bytes_high sequences_low "
+    "sequences_high"
+)
+
+
+def test_the_reference_scenario(capsys: Capture) -> None:
+    result = answer(capsys, "memory").result
+    assert set(KEYS.split()) <= set(result)
+    assert result["fits"] is True
+    assert 115 <= result["sequences"] <= 121
+    assert result["sequences_low"] < result["sequences"] < result["sequences_high"]
+    parts = (
+        "weights_bytes",
+        "loading_bytes",
+        "activation_bytes",
+        "non_torch_bytes",
+        "cuda_graph_bytes",
+        "kv_pool_bytes",
+    )
+    assert sum(result[part] for part in parts) == result["usable_bytes"]
+    assert result["kv_cache_tokens"] == pytest.approx(result["max_concurrency"] * result["max_model_len"], abs=1)
+    at_nine_tenths = answer(capsys, "memory", "--memory-fraction", "0.9").result
+    assert 110 <= at_nine_tenths["sequences"] <= 115
+
+
+def test_deepseek_v3_does_not_fit_on_eight_h100(capsys: Capture) -> None:
+    ran = answer(capsys, "memory", "-m", "deepseek-v3", "-g", "h100", "-n", "8", "-c", "4k", code=3)
+    assert 78 <= ran.result["weights_bytes"] / GIB <= 80
+    assert ran.result["fits"] is False
+    assert ran.result["missing_bytes"] > 5 * GIB
+    assert "--gpus 16 (TP 16)" in {change["change"] for change in ran.result["changes"]}
+    assert any("does not fit" in warning for warning in ran.document["warnings"])
+
+
+def test_deepseek_v3_on_eight_h200(capsys: Capture) -> None:
+    # A public answer was 1,376: the latent was split over TP, which every rank holds in full.
+    result = answer(capsys, "memory", "-m", "deepseek-v3", "-g", "h200", "-n", "8", "-c", "4k").result
+    assert 130 <= result["sequences"] <= 185
+
+
+def test_every_change_is_what_the_same_ledger_says(capsys: Capture) -> None:
+    asked = ("-m", "llama3.1-70b", "-g", "a100-80gb", "-n", "2", "--max-model-len", "131072")
+    ran = answer(capsys, "memory", *asked, code=3)
+    changes = {change["change"]: change for change in ran.result["changes"]}
+    assert changes
+    for text, change in changes.items():
+        flags = text.partition(" (")[0].split()
+        given = [word for word in ("-m", "llama3.1-70b", "-g", "a100-80gb", "-n", "2") if not text.startswith("--gpus")]
+        given = given or ["-m", "llama3.1-70b", "-g", "a100-80gb"]
+        length = () if "--max-model-len" in text else ("--max-model-len", str(ran.result["max_model_len"]))
+        again = answer(capsys, "memory", *given, *flags, *length).result
+        assert again["fits"] is True, text
+        assert again["kv_pool_bytes"] == change["kv_pool_bytes"], text
+
+
+def test_concurrency_and_memory_are_one_truth() -> None:
+    for ask in (
+        Ask(models=("llama3-8b",), gpus=("l40s",), num_gpus=1, kv_dtypes=("bf16",)),
+        Ask(models=("qwen3-next-80b",), gpus=("h200",), num_gpus=2, kv_dtypes=("fp8",)),
+        Ask(models=("gpt-oss-120b",), gpus=("h100",), num_gpus=2, kv_dtypes=("bf16",), max_num_seqs=64),
+        Ask(models=("llama3-70b",), gpus=("a100-80gb",), tp=4, pp=2, kv_dtypes=("bf16",)),
+    ):
+        one, other = memory(ask, contexts=(4096,)).result, concurrency(ask, contexts=(4096,)).result
+        assert one.kv_pool_bytes == other.rows[0].kv_pool_bytes
+        assert abs(one.sequences - other.rows[0].sequences) <= 1
+        assert one.weights_bytes == other.weights_bytes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (("--max-model-len", "1M"), "--max-model-len"),
+        (("--memory-fraction", "1.5"), "--memory-fraction"),
+        (("--tp", "3"), "--tp"),
+        (("--pp", "200", "--tp", "1"), "--pp"),
+        (("--ep", "2"), "--ep"),
+        (("--mtp-tokens", "2"), "--mtp-tokens"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_mend(capsys: Capture, arguments: tuple[str, ...], place: str) -> None:
+    ran = run(capsys, "memory", *arguments)
+    assert ran.code == 2
+    assert place in ran.err
+    assert "hint:" in ran.err
+
+
+def test_a_context_beyond_the_model_only_warns(capsys: Capture) -> None:
+    ran = answer(capsys, "memory", "-c", "64k")
+    assert any("beyond it" in warning for warning in ran.document["warnings"])
+
+
+def test_a_version_beyond_all_known_takes_the_newest(capsys: Capture) -> None:
+    ran = answer(capsys, "memory", "--engine-version", "0.99")
+    assert any("0.33" in warning for warning in ran.document["warnings"])
+    core = answer(capsys, "memory", "--engine-version", "0.9.x (V0)").document["inputs"]["engine_version"]
+    assert core["value"] == "0.9+v0"
+
+
+def test_an_engine_that_refuses_its_own_length_is_warned_of(capsys: Capture) -> None:
+    ran = answer(capsys, "memory", "-m", "llama3.1-8b", "-g", "rtx-4090", "-n", "1")
+    assert ran.result["max_model_len"] < 131_072
+    assert any("--max-model-len" in warning for warning in ran.document["warnings"])
+    refused = answer(
+        capsys, "memory", "-m", "llama3.1-8b", "-g", "rtx-4090", "-n", "1", "--max-model-len", "131072", code=3
+    )
+    assert any(change["change"].startswith("--max-model-len") for change in refused.result["changes"])
+
+
+def test_drafts_adapters_and_pictures_are_lines(capsys: Capture) -> None:
+    def lines(*arguments: str) -> dict[str, Any]:
+        result = answer(capsys, "memory", "-m", "qwen3.8-27b", "-g", "h100", "-n", "1", *arguments).result
+        return {line["name"]: line["num_bytes"] for line in result["lines"]} | {"pool": result["kv_pool_bytes"]}
+
+    plain = lines()
+    assert plain["towers"] > GIB / 2
+    assert lines("--mtp-tokens", "1")["weights"] - plain["weights"] == pytest.approx(0.79 * GIB, rel=0.02)
+    assert lines("--lora-rank", "16", "--max-loras", "4")["lora"] == 4 * lines("--lora-rank", "16")["lora"] > 0
+    assert lines("--text-only", "--max-num-seqs", "8")["activation"] < plain["activation"]
+    assert lines("--cpu-offload-gb", "10")["pool"] - plain["pool"] == pytest.approx(10 * GIB, rel=0.02)
+
+
+def test_the_bar_and_the_table(capsys: Capture) -> None:
+    text = run(capsys, "memory").out
+    assert "[WWW" in text
+    assert "KKK" in text
+    assert "left alone" in text
+    markdown = run(capsys, "memory", "--format", "markdown").out
+    assert "| weights |" in markdown
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "llama.cpp"])
+def test_every_engine_answers(capsys: Capture, engine: str) -> None:
+    result = answer(capsys, "memory", "-m", "llama3.1-8b", "-g", "h100", "-n", "1", "--engine", engine).result
+    assert result["fits"] is True
+    assert result["kv_pool_bytes"] > 30 * GIB
+    assert result["sequences"] > 50
+
+
+def test_side_by_side_and_gates(capsys: Capture) -> None:
+    both = answer(capsys, "memory", "-m", "llama3-8b", "-g", "h100", "-g", "h200", "-n", "1").result
+    assert [one["gpu"] for one in both["side_by_side"]] == ["h100-sxm5-80gb", "h200-sxm-141gb"]
+    assert run(capsys, "memory", "--require", "sequences>=1000").code == 4
+    assert run(capsys, "memory", "--require", "sequences>=100").code == 0
+
+
+def test_validate_memory(capsys: Capture) -> None:
+    ran = answer(capsys, "validate", "memory", "tests/published/memory_logs.yaml")
+    assert {"cases", "summary"} <= set(ran.result)
+    case = ran.result["cases"][0]
+    assert set(case) >= {"id", "status", "reason", "quantity", "measured", "predicted", "low", "high", "error_fraction"}
+    wrong = run(capsys, "validate", "serving", "tests/published/memory_logs.yaml")
+    assert wrong.code == 2
+    assert run(capsys, "validate", "memory", "nowhere.yaml").code == 2

@@ -1,0 +1,243 @@
+"""Requests and users, the engine's verdict, and host memory, asked on the command line and of the library."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from infcalc.api.deployment import Ask
+from infcalc.api.fitting import ConcurrencyRow, concurrency
+from infcalc.api.users import Load
+from infcalc.errors import UsageError
+from infcalc.units import GIB
+from tests.journeys.command import answer, infcalc
+
+LENGTHS = ("--input-tokens", "lognormal:mean=500,cv=1.2", "--output-tokens", "250")
+SMALL = ("--model", "llama3-8b", "--gpu", "l40s", "--gpus", "1", "--engine-version", "0.19")
+
+
+def row_of(load: Load, **asked: object) -> ConcurrencyRow:
+    ask = Ask(
+        **{"models": ("llama3-8b",), "gpus": ("h100",), "num_gpus": 1, "engine_version": "0.19", "kv_dtypes": ("fp16",)}  # type: ignore[arg-type]
+        | asked
+    )
+    return concurrency(ask, requests=load).result.rows[0]
+
+
+def test_lengths_give_requests_and_think_time_gives_users(capsys: pytest.CaptureFixture[str]) -> None:
+    ran = answer(capsys, "concurrency", *SMALL, *LENGTHS, "--think-time", "30s", "--service-time", "10")
+    for row in ran.result["rows"]:
+        assert row["mean_live_tokens"] == pytest.approx(625)
+        assert row["p95_live_tokens"] > 1000
+        assert row["requests_p95"] < row["requests"]
+        assert row["requests_low"] <= row["requests"] <= row["requests_high"]
+        assert row["users"] == 4 * row["requests"]
+        assert row["users_low"] == 4 * row["requests_low"]
+    inputs = ran.document["inputs"]
+    assert inputs["input_tokens"]["value"] == "lognormal:mean=500,cv=1.2"
+    assert inputs["contexts"] == {"value": [750], "origin": "mean prompt and answer"}
+    assert inputs["think_time_s"]["value"] == 30
+
+
+def test_without_lengths_there_is_nothing_to_say_of_users(capsys: pytest.CaptureFixture[str]) -> None:
+    for row in answer(capsys, "concurrency", *SMALL).result["rows"]:
+        assert row["users"] is row["requests"] is row["mean_live_tokens"] is None
+
+
+def test_without_think_time_every_user_has_a_request_running(capsys: pytest.CaptureFixture[str]) -> None:
+    for row in answer(capsys, "concurrency", *SMALL, *LENGTHS).result["rows"]:
+        assert row["users"] == row["requests"] > 0
+
+
+def test_requests_are_the_pool_over_the_mean_live_bytes() -> None:
+    row = row_of(Load(input_tokens=1000, output_tokens=140))
+    block_padding = 7.5
+    assert row.requests == int(row.kv_pool_bytes / ((1070 + block_padding) * 131_072))
+
+
+def test_a_floor_of_service_time_makes_users_an_upper_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    ran = infcalc(capsys, "concurrency", *SMALL, *LENGTHS, "--think-time", "30")
+    assert "service_time_s is a floor" in ran.out
+    assert "users are at most that many" in " ".join(ran.out.split())
+    row = row_of(Load(input_tokens=500, output_tokens=250, think_time_s=30))
+    assert row.service_time_s is not None
+    assert row.users is not None
+    assert row.users_low is not None
+    assert row.requests is not None
+    assert 1 < row.service_time_s < 60
+    assert row.users == pytest.approx(row.requests * (1 + 30 / row.service_time_s), abs=1)
+    assert row.users_low < row.users
+
+
+def test_longer_service_means_fewer_users() -> None:
+    fast, slow = (
+        row_of(Load(input_tokens=500, output_tokens=250, think_time_s=30, service_time_s=time_s)) for time_s in (5, 50)
+    )
+    assert fast.users is not None
+    assert slow.users is not None
+    assert fast.users > slow.users > (slow.requests or 0)
+
+
+def test_an_engine_that_reserves_the_answer_runs_fewer() -> None:
+    load = Load(input_tokens=500, output_tokens=500)
+    grown, reserved = (
+        row_of(load, engine=engine, engine_version=version)
+        for engine, version in (("vllm", "0.33"), ("tensorrt-llm", "1.2"))
+    )
+    assert grown.mean_live_tokens == 750
+    assert reserved.mean_live_tokens == 1000
+
+
+def test_every_attention_rank_serves_its_own() -> None:
+    load = Load(input_tokens=500, output_tokens=250)
+    one, two = (row_of(load, num_gpus=gpus, dp=gpus) for gpus in (1, 2))
+    assert one.requests is not None
+    assert two.requests == pytest.approx(2 * one.requests, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "version"),
+    [
+        ("llama3-70b", 4, "0.33"),
+        ("gpt-oss-120b", 2, "0.33"),
+        ("gpt-oss-120b", 2, "0.9"),
+        ("gemma3-27b", 1, "0.33"),
+        ("qwen3-next-80b-a3b", 4, "0.33"),
+        ("deepseek-v3", 16, "0.33"),
+        ("deepseek-v4-flash", 8, "0.33"),
+    ],
+)
+def test_equal_requests_at_full_length_are_the_sequences_that_fit(name: str, gpus: int, version: str) -> None:
+    # Answers of one token: what is alive is what a sequence of that length holds, up to half a block.
+    ask = Ask(models=(name,), gpus=("h100",), num_gpus=gpus, kv_dtypes=("bf16",), engine_version=version)
+    row = concurrency(ask, contexts=(4096,), requests=Load(input_tokens=4096, output_tokens=1)).result.rows[0]
+    assert row.sequences > 0
+    assert row.requests == pytest.approx(row.sequences, rel=0.05)
+
+
+def test_windows_hold_less_than_their_tokens() -> None:
+    # Half the layers of gpt-oss keep 128 tokens.
+    ask = Ask(models=("gpt-oss-120b",), gpus=("h100",), num_gpus=2, kv_dtypes=("bf16",), engine_version="0.33")
+    row = concurrency(ask, requests=Load(input_tokens=8000, output_tokens=400)).result.rows[0]
+    assert row.requests == pytest.approx(row.kv_pool_bytes / (36_864 / 2 * (8200 + 128)), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--input-tokens", "500"), "--output-tokens: users need both lengths"),
+        (("--output-tokens", "500"), "--input-tokens: users need both lengths"),
+        (("--think-time", "30s"), "--input-tokens: users need both lengths"),
+        (("--input-tokens", "zipf:a=1", "--output-tokens", "9"), "--input-tokens: 'zipf' is no distribution"),
+        (("--input-tokens", "9", "--output-tokens", "lognormal:mean=9"), "--output-tokens: "),
+        ((*LENGTHS, "--think-time", "soon"), "--think-time: 'soon' is not a number"),
+        ((*LENGTHS, "--service-time", "0"), "--service-time: 0 seconds is out of range"),
+        ((*LENGTHS, "--think-time", "4 days"), "--think-time: unknown unit 'days'"),
+        (("--cpu-offload-gb", "-1"), "--cpu-offload-gb: -1 GiB is out of range"),
+        (("--kv-offload-gib", "nan"), "--kv-offload-gib: nan GiB is out of range"),
+    ],
+)
+def test_what_cannot_be_understood_names_the_option(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
+) -> None:
+    ran = infcalc(capsys, "concurrency", *arguments)
+    assert ran.code == 2
+    assert says in ran.err
+    assert "hint:" in ran.err
+
+
+def test_the_library_refuses_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    del capsys
+    with pytest.raises(UsageError, match="think"):
+        concurrency(requests=Load(input_tokens=5, output_tokens=5, think_time_s=-1))
+
+
+def test_requests_beyond_the_window_of_the_model_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = ("--input-tokens", "uniform:min=4000,max=12000", "--output-tokens", "192")
+    ran = answer(capsys, "concurrency", *SMALL, *lengths)
+    assert any("50.0% of the requests are longer than the 8,192 tokens" in text for text in ran.document["warnings"])
+
+
+def test_csv_holds_users_where_they_are_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    ran = infcalc(capsys, "concurrency", *SMALL, *LENGTHS, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(ran.out)))
+    assert [row["kv_dtype"] for row in rows] == ["fp16", "fp8", "int4"]
+    assert all(int(row["users"]) > int(row["sequences"]) > 0 for row in rows)
+
+
+def test_users_can_be_a_gate(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("concurrency", *SMALL, *LENGTHS, "--quant", "fp16")
+    assert infcalc(capsys, *arguments, "--require", "users>=100").code == 0
+    assert infcalc(capsys, *arguments, "--require", "users>=1000000").code == 4
+
+
+# The engine's verdict
+
+
+@pytest.mark.parametrize(
+    ("where", "kv", "status", "supported"),
+    [
+        ("0.33 a100-80gb", "fp8", "memory_only", True),
+        ("0.33 h100", "fp8", "supported", True),
+        ("0.19 h100", "int4", "unsupported", False),
+        ("0.23 h100", "int4", "unknown", None),
+    ],
+)
+def test_a_verdict_stands_beside_the_number(
+    capsys: pytest.CaptureFixture[str], where: str, kv: str, status: str, supported: bool | None
+) -> None:
+    version, gpu = where.split()
+    deployment = ("--gpu", gpu, "--engine-version", version, "--quant", kv)
+    ran = answer(capsys, "concurrency", "--model", "llama3-8b", "--gpus", "1", *deployment)
+    (row,) = ran.result["rows"]
+    assert (row["verdict_status"], row["supported"]) == (status, supported)
+    assert row["verdict"]
+    assert bool(row["verdict_source"]) is (status != "unknown")
+    refused = [text for text in ran.document["warnings"] if f"has no KV cache in {kv}" in text]
+    assert bool(refused) is (supported is False)
+
+
+def test_a_default_precision_that_is_missing_is_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    ran = answer(capsys, "concurrency", "--engine-version", "0.19")
+    assert ran.result["rows"][2]["supported"] is False
+    assert ran.document["warnings"] == []
+    assert any(text.startswith("KV in int4: unsupported") for text in ran.document["assumptions"])
+
+
+def test_weights_have_a_verdict_too(capsys: pytest.CaptureFixture[str]) -> None:
+    ran = answer(capsys, "concurrency", "--weights", "fp8", "--quant", "bf16")
+    assert ran.result["weights_supported"] is True
+    assert "Marlin" in ran.result["weights_verdict"]
+    assert any(text.startswith("weights in fp8:") for text in ran.document["assumptions"])
+
+
+def test_a_kernel_can_be_a_gate(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("concurrency", "--engine-version", "0.19", "--quant", "int4", "--require", "supported==1")
+    assert infcalc(capsys, *arguments).code == 4
+
+
+# Host memory
+
+
+def test_weights_in_host_memory_make_room_for_kv() -> None:
+    here, there = (
+        concurrency(Ask(kv_dtypes=("fp16",), cpu_offload_bytes=num_bytes)).result for num_bytes in (0, 8 * GIB)
+    )
+    assert here.weights_bytes - there.weights_bytes == 8 * GIB
+    assert there.rows[0].kv_pool_bytes - here.rows[0].kv_pool_bytes == 8 * GIB
+
+
+def test_a_host_tier_keeps_tokens_and_runs_no_more_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = answer(capsys, "concurrency").result["rows"]
+    ran = answer(capsys, "concurrency", "--kv-offload-gib", "64")
+    assert [row["kv_host_tokens"] for row in ran.result["rows"][:2]] == [209_715, 419_430]
+    assert [row["sequences"] for row in ran.result["rows"]] == [row["sequences"] for row in plain]
+    assert any("add no running request" in text for text in ran.document["assumptions"])
+    assert ran.document["inputs"]["kv_offload_bytes"]["value"] == 64 * GIB
+
+
+def test_every_step_waits_for_weights_on_the_host(capsys: pytest.CaptureFixture[str]) -> None:
+    ran = answer(capsys, "concurrency", "--cpu-offload-gb", "8")
+    assert any("8 GiB of each GPU's weights are read from host memory" in text for text in ran.document["assumptions"])
