@@ -112,7 +112,9 @@ def _pool(deployment: Deployment, budget: Budget) -> Explanation:
             ),
             origins["memory_fraction"],
             Input(name="weights", value=budget.weights_bytes, origin="exact: the tensors of the model, sharded"),
-            Input(name="loading", value=budget.loading_bytes, origin="modelled: positions, and ends of allocations"),
+            Input(
+                name="loading", value=budget.loading_bytes, origin="exact: rotary tables and idle ends of large tensors"
+            ),
             Input(
                 name="activation",
                 value=budget.activation.value_bytes,

@@ -107,7 +107,6 @@ def validate_memory(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Vali
         hint = "a list of entries with id, engine, model, gpu, quality and the printed figures"
         raise FileProblem("this is no list of recorded logs", place=path, hint=hint)
     result = validated(entries, files.load_catalog(catalogs))
-    talk = [f"{case.id}, {case.quantity}: {text}" for case in result.cases for text in case.warnings]
     return Answer(
         command="validate",
         results=(result,),
@@ -119,8 +118,17 @@ def validate_memory(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Vali
                 "weights stand in and are not scored"
             ),
         ),
-        warnings=tuple(dict.fromkeys(talk)),
+        warnings=_by_entry(result.cases),
     )
+
+
+def _by_entry(cases: Sequence[ValidationCase]) -> tuple[str, ...]:
+    """Return each warning of an entry once, with the quantities it is about."""
+    about: dict[tuple[str, str], list[str]] = {}
+    for case in cases:
+        for text in case.warnings:
+            about.setdefault((case.id, text), []).append(case.quantity)
+    return tuple(f"{name} ({', '.join(dict.fromkeys(found))}): {text}" for (name, text), found in about.items())
 
 
 def validated(entries: Sequence[Mapping[str, Any]], catalog: Catalog) -> ValidationResult:

@@ -21,7 +21,7 @@ from infcalc.units import GIB, MIB
 if TYPE_CHECKING:
     from infcalc.spec.hardware import Gpu
 
-OLDEST = "0.5"
+OLDEST = "0.4"
 NEWEST = "0.5.23"
 
 _TIERS: tuple[tuple[int, int, int, int], ...] = (

@@ -26,7 +26,7 @@ from infcalc.units import MIB
 if TYPE_CHECKING:
     from infcalc.spec.hardware import Gpu
 
-OLDEST = "1.2"
+OLDEST = "0.14"
 NEWEST = "1.4"
 
 _DECODER = (

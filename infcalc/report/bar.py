@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from infcalc.units import format_bytes
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _WIDTH = 64
+_NARROW = 60
 
 
 def memory_bar(parts: Sequence[tuple[str, str, int]], total_bytes: int, *, width: int = _WIDTH) -> str:
@@ -38,4 +40,5 @@ def memory_bar(parts: Sequence[tuple[str, str, int]], total_bytes: int, *, width
         legend.append(f". free {format_bytes(free)}")
     if beyond:
         legend.append(f"{format_bytes(reached - total_bytes)} beyond the end")
-    return f"[{inside}]{beyond[:width]}\n{', '.join(legend)}"
+    # As wide as the bar, which a narrow terminal shows whole.
+    return "\n".join([f"[{inside}]{beyond[:width]}", *textwrap.wrap(", ".join(legend), max(width, _NARROW))])

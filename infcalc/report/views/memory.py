@@ -98,13 +98,13 @@ def _ledger(answer: Answer[MemoryResult], who: tuple[Column, ...]) -> Table:
 
 def _printed(answer: Answer[MemoryResult], who: tuple[Column, ...]) -> Table:
     return Table(
-        title="What the engine prints, and what truly fits",
+        title="What the engine prints (blocks, tokens, concurrency), and what truly fits",
         columns=(
             *who,
             Column(key="kv_blocks", heading="blocks", show=count),
-            Column(key="block_tokens", heading="tokens/block", show=count),
-            Column(key="kv_cache_tokens", heading="tokens printed", show=count),
-            Column(key="max_concurrency", heading="concurrency printed", show=_factor),
+            Column(key="block_tokens", heading="block", show=count),
+            Column(key="kv_cache_tokens", heading="tokens", show=count),
+            Column(key="max_concurrency", heading="concurrency", show=_factor),
             Column(key="max_model_len", heading="longest", show=count),
             Column(key="sequences", heading="sequences", show=count),
             Column(key="sequences_low", heading="low", show=count),
