@@ -115,7 +115,7 @@ def roofline(
             *said,
             *context_warnings(deployment, checked),
             *room_warnings(deployment, stages),
-            *batch_warnings(deployment, form, stages, checked, max(batches)),
+            *(batch_warnings(deployment, form, stages, checked, max(batches)) if batch_origin != "default" else ()),
         ]
         inputs.append(
             (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.attribution import Part
 from infcalc.api.contradictions import contradictions
-from infcalc.api.deployment import Ask, Deployment, deploy, kv_format, load, single_kv_dtype
+from infcalc.api.deployment import Ask, Deployment, check_numbers, deploy, kv_format, load, single_kv_dtype
 from infcalc.api.expecting import expected
 from infcalc.api.from_log import FromLog, asked_by, draft_tokens, has_experts, runtime_weights
 from infcalc.api.residuals import CompareLine, residual_lines, signed
@@ -105,13 +105,15 @@ def _not_a_log(text: str, place: str) -> FileProblem:
 def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[CompareResult]:
     from infcalc.files import load_model  # noqa: PLC0415 - opening files is only needed here
 
+    check_numbers(ask)
     catalog = load(ask)
     stated = asked_by(log, ask, catalog, place=place)
     model_entry = load_model(catalog, stated.ask.models[0])
     gpu_entry, odd_card = _as_printed(log, catalog.gpu(stated.ask.gpus[0]))
     stated, said = _with_model(log, ask, stated, model_entry.model)
-    # What an engine did is not judged: it ran, or said itself why not.
-    deployment = deploy(stated.ask, model_entry, gpu_entry, strict=False)
+    # What an engine did is not judged: it ran, or said itself why not. What the user says of it is.
+    judged = any(value is not None for value in (ask.num_gpus, ask.tp, ask.pp, ask.dp, ask.ep, ask.dcp))
+    deployment = deploy(stated.ask, model_entry, gpu_entry, strict=judged)
     form, kv_origin, kv_said = kv_format(deployment, single_kv_dtype(stated.ask))
     expectation = expected(
         deployment,
@@ -305,9 +307,8 @@ def _doubts(log: EngineLog, deployment: Deployment, lines: tuple[CompareLine, ..
     for name, what in (
         (
             "speculative",
-            "drafts that are not the model's own MTP layers add weights and KV that are not modelled here",
+            "drafts that are not the model's own MTP layers add weights and KV",
         ),
-        ("cpu_offload", "weights on the CPU leave more for KV, which is not modelled here"),
         ("kv_pool_bytes_set", "the pool was set by hand, not profiled"),
         ("kv_blocks_set", "the number of blocks was set by hand"),
         ("kv_cache_tokens_set", "the number of tokens was set by hand"),

@@ -134,7 +134,7 @@ def resolve(ask: Ask, catalog: Catalog) -> tuple[Deployment, ...]:
         UnknownName: a model, GPU or engine the catalog does not know.
 
     """
-    _check_numbers(ask)
+    check_numbers(ask)
     models = ask.models or (REFERENCE_MODEL,)
     gpus = ask.gpus or (REFERENCE_GPU,)
     return tuple(_resolve_one(ask, catalog, model, gpu) for model in models for gpu in gpus)
@@ -179,7 +179,13 @@ def single_kv_dtype(ask: Ask) -> str | None:
     return ask.kv_dtypes[0] if ask.kv_dtypes else None
 
 
-def _check_numbers(ask: Ask) -> None:
+def check_numbers(ask: Ask) -> None:
+    """Refuse numbers that no deployment can have.
+
+    Raises:
+        UsageError: one is out of range.
+
+    """
     counts = {
         "--gpus": ask.num_gpus,
         "--tp": ask.tp,
@@ -367,6 +373,8 @@ def _parallelism(ask: Ask, model: Model, notes: list[str], *, strict: bool = Tru
     if strict:
         check_divisible(model, parallelism)
         _check_dcp(model, parallelism)
+    elif pp > model.num_layers:
+        raise UsageError(f"--pp {pp} is more than the {model.num_layers} layers of {model.name}")
     return parallelism, origin
 
 
@@ -474,7 +482,8 @@ def _version_warnings(rules: EngineRules) -> list[str]:
     asked = parse_version(rules.version)
     if asked < parse_version(rules.oldest):
         return [f"{rules.engine} {rules.version}: the oldest rules known are of {rules.oldest}, and those were taken"]
-    if asked <= parse_version(rules.newest):
+    newest = parse_version(rules.newest)
+    if asked[: len(newest)] <= newest:
         return []
     return [f"{rules.engine} {rules.version}: the newest rules known are of {rules.newest}, and those were taken"]
 
@@ -491,7 +500,9 @@ def _known_version(engine: str, text: str | None) -> tuple[str | None, tuple[str
 
         read = read_version_text(engine.strip().lower(), text)
         if read.version is None:
-            raise unread from None
+            if not any(letter.isalpha() for letter in text):
+                raise unread from None
+            return None, (f"version {text!r} is not known: the newest rules known of {engine} taken",)
         return read.version, read.assumptions or (f"version {text!r}: the rules of {read.version} taken",)
     return text, ()
 

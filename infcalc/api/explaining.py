@@ -40,7 +40,7 @@ def explain_kv(deployment: Deployment, result: KvResult) -> tuple[Explanation, .
     sizes = tuple(_size(deployment, form, row.context_tokens, row.kv_bytes) for row in result.rows)
     rows = tuple(_fit(deployment, form, stages, row.context_tokens) for row in result.rows)
     governing = fitting_room(deployment, form, stages, result.rows[0].context_tokens).stage
-    return (slope, *sizes, _pool(deployment, stages[governing]), *rows)
+    return (slope, *sizes, explain_pool(deployment, stages[governing]), *rows)
 
 
 def explain_concurrency(deployment: Deployment, result: ConcurrencyResult) -> tuple[Explanation, ...]:
@@ -49,7 +49,7 @@ def explain_concurrency(deployment: Deployment, result: ConcurrencyResult) -> tu
     first = result.rows[0]
     governing = fitting_room(deployment, KV_FORMATS[first.kv_dtype], stages, first.context_tokens).stage
     rows = tuple(_fit(deployment, KV_FORMATS[row.kv_dtype], stages, row.context_tokens) for row in result.rows)
-    return (_pool(deployment, stages[governing]), *rows)
+    return (explain_pool(deployment, stages[governing]), *rows)
 
 
 def _size(deployment: Deployment, form: KvFormat, context_tokens: int, kv_bytes: int) -> Explanation:
@@ -90,7 +90,8 @@ def _fit(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], con
     )
 
 
-def _pool(deployment: Deployment, budget: Budget) -> Explanation:
+def explain_pool(deployment: Deployment, budget: Budget) -> Explanation:
+    """Return how the KV pool of a GPU came about, in the terms of its engine."""
     rules = deployment.rules
     origins = {item.name: item for item in deployment.inputs}
     gpu = deployment.gpu

@@ -6,9 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve
+from infcalc.api.deployment import Ask, Deployment, kv_format, load, merged_inputs, resolve
 from infcalc.api.ledger import deployment_ledger, longest_for
-from infcalc.api.sizing import check_contexts, check_model_len, context_warnings
+from infcalc.api.offloading import kv_host_tokens, offload_notes
+from infcalc.api.sizing import (
+    check_contexts,
+    check_model_len,
+    context_warnings,
+    deployment_budgets,
+    fraction_warnings,
+)
 from infcalc.engines.rules import FractionBase
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import InfcalcError
@@ -109,8 +116,13 @@ class MemoryResult:
     lines: tuple[MemoryLine, ...]
     page_groups: tuple[str, ...]
     padding_fraction: float
+    kv_host_tokens: int
+    """Tokens of requests that are not running, kept in host memory (``--kv-offload-gib``)."""
+    kv_supported: bool | None
+    """Whether the engine can store this precision on this GPU; None where that is not on record."""
     kv_verdict: str
     kv_verdict_source: str
+    weights_supported: bool | None
     weights_verdict: str
     weights_verdict_source: str
     changes: tuple[Change, ...]
@@ -133,7 +145,7 @@ def memory(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: b
     results: list[MemoryResult] = []
     notes: list[str] = []
     talk: list[str] = []
-    inputs: tuple[Input, ...] = ()
+    inputs: list[tuple[Input, ...]] = []
     explanations: list[Explanation] = []
     for deployment in resolve(ask, catalog):
         check_model_len(deployment)
@@ -147,19 +159,25 @@ def memory(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: b
                 talk += warned
                 result = _result(ask, catalog, here, form, context)
                 results.append(result)
-                talk += _doubts(result)
+                talk += [*_doubts(result), *fraction_warnings(here)]
                 notes += _notes(here, result)
                 if explain:
                     explanations += _explained(here, result)
-            inputs = inputs or (
-                *deployment.inputs,
-                Input(name="kv_dtype", value=form.name, origin=origin, source=form.note),
-                Input(name="contexts", value=asked or (DEFAULT_CONTEXT,), origin="given" if asked else "default"),
+            inputs.append(
+                (
+                    *deployment.inputs,
+                    Input(name="kv_dtype", value=form.name, origin=origin, source=form.note),
+                    Input(
+                        name="contexts",
+                        value=asked or (DEFAULT_CONTEXT,),
+                        origin="given (--context)" if asked else "default",
+                    ),
+                )
             )
     return Answer(
         command="memory",
         results=tuple(results),
-        inputs=inputs,
+        inputs=merged_inputs(inputs),
         assumptions=distinct(notes),
         warnings=distinct(talk),
         explanations=tuple(explanations),
@@ -246,8 +264,11 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
         lines=tuple(_line(line) for line in book.lines),
         page_groups=book.page_groups,
         padding_fraction=book.padding_fraction,
+        kv_host_tokens=kv_host_tokens(deployment, form),
+        kv_supported=cached.supported,
         kv_verdict=cached.text,
         kv_verdict_source=cached.source,
+        weights_supported=stored.supported,
         weights_verdict=stored.text,
         weights_verdict_source=stored.source,
         changes=() if book.fits else _changes(ask, catalog, deployment, form, context),
@@ -371,7 +392,14 @@ def _verified(text: str, ask: Ask, catalog: Catalog, context: int) -> Change | N
 
 
 def _doubts(result: MemoryResult) -> list[str]:
+    server = f"{result.engine} {result.engine_version}"
     found: list[str] = []
+    if result.kv_supported is False:
+        found.append(f"{server} has no KV cache in {result.kv_dtype} on {result.gpu}: {result.kv_verdict}")
+    if result.weights_supported is False:
+        found.append(
+            f"{server} cannot compute with weights in {result.weights} on {result.gpu}: {result.weights_verdict}"
+        )
     if not result.fits:
         found.append(
             f"{result.model} in {result.weights} does not fit on {result.num_gpus} x {result.gpu}: "
@@ -391,6 +419,12 @@ def _notes(deployment: Deployment, result: MemoryResult) -> list[str]:
         f"weights in {result.weights}: {_cited(result.weights_verdict, result.weights_verdict_source)}",
         f"the longest sequence that must fit is {result.max_model_len:,} tokens",
     ]
+    found += offload_notes(
+        deployment,
+        result.kv_dtype,
+        host_tokens=result.kv_host_tokens,
+        gpu_tokens=result.sequences * result.context_tokens,
+    )
     if result.page_groups:
         found.append(
             f"page groups: {'; '.join(result.page_groups)}; {result.padding_fraction:.1%} of a page is padding"
@@ -405,7 +439,8 @@ def _cited(text: str, source: str) -> str:
 
 
 def _explained(deployment: Deployment, result: MemoryResult) -> list[Explanation]:
-    origin = {item.name: item for item in deployment.inputs}
+    from infcalc.api.explaining import explain_pool  # noqa: PLC0415 - only when asked
+
     lines = [
         Explanation(
             quantity=line.name,
@@ -414,17 +449,7 @@ def _explained(deployment: Deployment, result: MemoryResult) -> list[Explanation
         )
         for line in result.lines
     ]
-    pool = Explanation(
-        quantity="kv_pool_bytes",
-        formula="usable - weights - loading - activation - non-torch - CUDA graphs",
-        substituted=(
-            f"{result.usable_bytes:,} - {result.weights_bytes:,} - {result.loading_bytes:,} - "
-            f"{result.activation_bytes:,} - {result.non_torch_bytes:,} - {result.cuda_graph_bytes:,} -> "
-            f"{result.kv_pool_bytes:,}"
-        ),
-        inputs=(origin["memory_fraction"], origin["max_num_seqs"], origin["max_num_batched_tokens"]),
-        source=deployment.rules.fraction_source,
-    )
+    pool = explain_pool(deployment, deployment_budgets(deployment)[result.stage])
     tokens = Explanation(
         quantity="kv_cache_tokens",
         formula=result.token_line,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, merged_inputs, resolve
+from infcalc.api.offloading import kv_host_tokens, offload_notes
 from infcalc.api.sizing import (
     batch_warnings,
     budget_note,
@@ -23,7 +24,7 @@ from infcalc.memory.budget import Budget
 from infcalc.memory.kv import kv_components, sequence_bytes, slope_bytes_per_token
 from infcalc.spec.explain import Explanation, Input
 from infcalc.spec.kv import KV_FORMATS, KvFormat
-from infcalc.units import KIB, format_bytes, format_seconds
+from infcalc.units import KIB
 
 if TYPE_CHECKING:
     from infcalc.api.users import Load, Service, Traffic
@@ -142,7 +143,7 @@ def concurrency(
         pairs.append((deployment, result))
         governing = stages[fitting_room(deployment, formats[0], stages, contexts[0]).stage]
         notes += [*deployment.assumptions, budget_note(deployment, governing), _cap_note(deployment, result)]
-        notes += [*_verdict_notes(result), *_offload_notes(deployment, result)]
+        notes += [*_verdict_notes(result), *_offloaded(deployment, result)]
         talk += _refusals(deployment, result) if ask.kv_dtypes else ()
         talk += [*deployment.warnings, *context_warnings(deployment, contexts), *room_warnings(deployment, stages)]
         found = (
@@ -206,30 +207,9 @@ def _verdict_notes(result: ConcurrencyResult) -> list[str]:
     return found
 
 
-def _offload_notes(deployment: Deployment, result: ConcurrencyResult) -> list[str]:
-    """Return what lies in host memory, and what that costs."""
-    found = []
-    if deployment.kv_offload_bytes:
-        row = result.rows[0]
-        found.append(
-            f"{format_bytes(deployment.kv_offload_bytes)} of host memory keep {row.kv_host_tokens:,} tokens in "
-            f"{row.kv_dtype} of requests that are not running (beside {row.tokens:,} on the GPUs); they add no running "
-            "request, and come back by copy instead of computation"
-        )
-    if deployment.cpu_offload_bytes:
-        from infcalc.memory.offload import link_time_s, offloaded_weights  # noqa: PLC0415 - only with an offload
-
-        moved = offloaded_weights(
-            deployment.model,
-            deployment.parallelism,
-            deployment.quantization,
-            allowance_bytes=deployment.cpu_offload_bytes,
-        )
-        most = max(stage.moved_bytes for stage in moved)
-        link = deployment.gpu.pcie_bytes_per_s
-        over = "" if link is None else f": each step lasts at least {format_seconds(link_time_s(most, link))} over PCIe"
-        found.append(f"{format_bytes(most)} of each GPU's weights are read from host memory in every step{over}")
-    return found
+def _offloaded(deployment: Deployment, result: ConcurrencyResult) -> list[str]:
+    row = result.rows[0]
+    return offload_notes(deployment, row.kv_dtype, host_tokens=row.kv_host_tokens, gpu_tokens=row.tokens)
 
 
 def _refusals(deployment: Deployment, result: ConcurrencyResult) -> list[str]:
@@ -311,20 +291,6 @@ def _service(
     return service(deployment, form, pools, traffic)
 
 
-def _host_tokens(deployment: Deployment, form: KvFormat) -> int:
-    if not deployment.kv_offload_bytes:
-        return 0
-    from infcalc.memory.offload import host_tokens  # noqa: PLC0415 - only with a host tier
-
-    parallelism = deployment.parallelism
-    slope = sum(
-        slope_bytes_per_token(kv_components(deployment.model, form, parallelism=parallelism, stage=stage))
-        for stage in range(parallelism.pp)
-    )
-    # A rank stores what it caches: its share of the heads, or a copy of them. Under DCP it is every dcp-th token.
-    return host_tokens(deployment.kv_offload_bytes, bytes_per_token=slope * parallelism.tp / parallelism.dcp)
-
-
 def _row(
     deployment: Deployment,
     stages: tuple[Budget, ...],
@@ -355,7 +321,7 @@ def _row(
         verdict_status=verdict.status.value,
         verdict=verdict.text,
         verdict_source=verdict.source,
-        kv_host_tokens=_host_tokens(deployment, form),
+        kv_host_tokens=kv_host_tokens(deployment, form),
     )
     if served is None:
         return row

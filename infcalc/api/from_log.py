@@ -12,7 +12,7 @@ from infcalc.errors import UnknownName, UsageError
 from infcalc.frozen import frozen
 from infcalc.spec.kv import KV_ALIASES, KV_FORMATS
 from infcalc.spec.layers import MoeFeedForward
-from infcalc.units import format_bytes
+from infcalc.units import GIB, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +29,7 @@ _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 _DRAFTS = re.compile(r"num_spec(?:ulative)?_tokens['\"]?\s*[:=]\s*([1-9][0-9]{0,2})\b")
 _SEPARATORS = re.compile(r"[/\\]+")
 _MAX_GPUS = 1_000
+_MAX_OFFLOAD_GIB = 4096
 _MAX_COUNT = 1_000_000
 _MAX_LENGTH = 2**40
 _MAX_BYTES = 2**50
@@ -174,6 +175,9 @@ def _fill_limits(log: EngineLog, fill: Fill) -> None:
     for field in ("max_num_seqs", "max_num_batched_tokens", "block_size"):
         setting = log.setting(field)
         fill(field, _whole(setting, _MAX_COUNT), setting.line if setting else 0)
+    offload = log.setting("cpu_offload")
+    if offload is not None and isinstance(offload.value, int | float) and 0 < offload.value <= _MAX_OFFLOAD_GIB:
+        fill("cpu_offload_bytes", round(offload.value * GIB), offload.line)
     eager = log.setting("enforce_eager")
     if eager is not None and eager.value is True:
         fill("enforce_eager", True, eager.line)

@@ -134,7 +134,7 @@ def show(name: str, ask: Ask | None = None, *, sections: tuple[str, ...] = ("mod
     try:
         return _model_answer(files.load_model(catalog, name))
     except UnknownName as no_model:
-        if not near_gpus:
+        if "gpus" not in sections:
             raise
         near = tuple(dict.fromkeys((*no_model.nearest[:_NEAR], *near_gpus[:_NEAR])))
         raise UnknownName("model or GPU", name, near) from None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import MAX_TOKENS, Ask, Deployment, kv_format, load, merged_inputs, resolve
+from infcalc.engines.rules import FractionBase
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.memory.blocks import Settings
@@ -228,6 +229,29 @@ def context_warnings(deployment: Deployment, contexts: tuple[int, ...]) -> list[
     return [f"{deployment.model.name} was made for {limit:,} tokens; {lengths} is beyond it (sizes are still right)"]
 
 
+def fraction_warnings(deployment: Deployment) -> list[str]:
+    """Return a warning where a stated fraction leaves too little of the card for the engine to start or to run."""
+    rules, fraction = deployment.rules, deployment.fraction
+    if fraction is None:
+        return []
+    total = deployment.gpu.cuda_total_bytes
+    found: list[str] = []
+    for budget in deployment_budgets(deployment):
+        left = round((total - budget.non_torch.value_bytes) * (1 - fraction))
+        flag = f"{rules.fraction_flag} {fraction:g}"
+        if rules.fraction_base is FractionBase.TOTAL and total * (1 - fraction) < budget.non_torch.low_bytes:
+            found.append(
+                f"{flag} asks for {format_bytes(total * fraction)} of {format_bytes(total)}, of which context and "
+                f"buffers take at least {format_bytes(budget.non_torch.low_bytes)}: {rules.engine} does not start"
+            )
+        elif rules.fraction_base is FractionBase.FREE_BEFORE_WEIGHTS and left < budget.activation.value_bytes:
+            found.append(
+                f"{flag} leaves {format_bytes(left)} outside the static part, and the activation takes some "
+                f"{format_bytes(budget.activation.value_bytes)}: {rules.engine} runs out of memory under load"
+            )
+    return list(dict.fromkeys(found))
+
+
 def room_warnings(deployment: Deployment, stages: tuple[Budget, ...]) -> list[str]:
     """Return a warning when weights and overheads leave nothing for KV."""
     worst = max(stages, key=lambda stage: stage.missing_bytes)
@@ -251,8 +275,9 @@ def batch_warnings(
         fits = fitting_room(deployment, form, stages, context)
         if fits.sequences < batch:
             one = "not one sequence" if fits.sequences == 0 else f"only {fits.sequences:,} sequences"
+            verb = "fit" if fits.sequences > 1 else "fits"
             found.append(
-                f"{deployment.model.name}, KV in {form.name}: {one} of {context:,} tokens fits in the KV pool: each "
+                f"{deployment.model.name}, KV in {form.name}: {one} of {context:,} tokens {verb} in the KV pool: each "
                 f"takes {format_bytes(fits.kv_bytes_per_gpu)} per GPU of "
                 f"{format_bytes(stages[fits.stage].kv_pool_bytes)}"
             )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from infcalc.api.answer import Answer
 from infcalc.api.deployment import Ask, Deployment, deploy, kv_format
 from infcalc.api.ledger import deployment_ledger
+from infcalc.api.recorded import checked
 from infcalc.catalog.free_text import read_gpu_text, read_kv_text, read_model_text, read_weights_text
 from infcalc.engines.reported import read_version_text
 from infcalc.engines.rules import parse_version
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 QUANTITIES = ("weights_bytes", "kv_pool_bytes", "kv_pool_of_card_fraction", "kv_cache_tokens", "max_concurrency")
 _FULL = "full"
+_SCORED_AS = {"kv_blocks": "kv_cache_tokens"}
+"""Blocks whose size a log does not print err as their tokens would."""
 _WIDE_FRACTION = 0.35
 _WEIGHTS_BAND_FRACTION = 0.02
 """Precisions of single modules that a checkpoint's name does not tell: 27 of 31 logs lie within it."""
@@ -102,11 +105,14 @@ def validate_memory(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Vali
     """
     from infcalc import files  # noqa: PLC0415 - opening files is only needed here
 
-    entries = files.read_yaml(path)
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        hint = "a list of entries with id, engine, model, gpu, quality and the printed figures"
-        raise FileProblem("this is no list of recorded logs", place=path, hint=hint)
+    entries = checked(files.read_yaml(path), path)
     result = validated(entries, files.load_catalog(catalogs))
+    if not result.cases:
+        raise FileProblem(
+            f"none of its {len(entries)} entries is of quality full and states a figure",
+            place=path,
+            hint="set quality: full, and weights_gib_per_gpu, available_kv_gib, kv_cache_tokens or max_concurrency",
+        )
     return Answer(
         command="validate",
         results=(result,),
@@ -467,8 +473,8 @@ def _attention(deployment: Deployment) -> str:
 
 def _summaries(cases: tuple[ValidationCase, ...]) -> tuple[ValidationSummary, ...]:
     found: list[ValidationSummary] = []
-    for quantity in dict.fromkeys(case.quantity for case in cases):
-        of = [case for case in cases if case.quantity == quantity]
+    for quantity in dict.fromkeys(_SCORED_AS.get(case.quantity, case.quantity) for case in cases):
+        of = [case for case in cases if _SCORED_AS.get(case.quantity, case.quantity) == quantity]
         groups: dict[str, list[ValidationCase]] = {"all": of}
         for case in of:
             for group in (f"engine {case.engine}", f"attention {case.attention or 'unknown'}", f"tp {case.tp}"):

@@ -37,8 +37,9 @@ def read_gate(text: str) -> Gate:
     if match is None:
         raise UsageError(f"{text!r} is not a gate", place="--require", hint="write it like 'sequences>=100'")
     key, operator, number = match.groups()
+    words = {"true": "1", "false": "0"}
     try:
-        limit = float(number)
+        limit = float(words.get(number.lower(), number))
     except ValueError:
         limit = math.nan
     if not math.isfinite(limit):

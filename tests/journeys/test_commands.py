@@ -341,8 +341,7 @@ def test_a_missing_path_ends_with_2(capsys: Capture, path: str) -> None:
         (("kv", "--kv-dtype", "fp8_ds_mla"), "--kv-dtype"),
         (("kv", "--kv-dtype", "fp7"), "--kv-dtype"),
         (("kv", "--weights", "fp7"), "fp7"),
-        (("kv", "--engine-version", "latest"), "--engine-version"),
-        (("kv", "--engine-version", "1e3"), "--engine-version"),
+        (("kv", "--engine-version", "-1"), "--engine-version"),
         (("roofline", "-c", "4k", "-c", "8k"), "--context"),
         (("speculate", "--batch", "1", "--batch", "2"), "--batch"),
         (("speculate", "--acceptance", "1.5"), "1.5"),
@@ -754,6 +753,12 @@ def test_an_index_of_another_shape_is_told(capsys: Capture, tmp_path: Path) -> N
     assert "index.json" in ran.err
 
 
+def test_a_version_that_tells_nothing_takes_the_newest_rules_and_says_so(capsys: Capture) -> None:
+    ran = answer(capsys, "kv", "--engine-version", "latest")
+    assert any("'latest' is not known: the newest rules" in text for text in ran.document["warnings"])
+    assert ran.result["rows"] == answer(capsys, "kv").result["rows"]
+
+
 def test_parts_beside_the_decoder_are_named(capsys: Capture) -> None:
     notes = answer(capsys, "kv", "--model", "gemma-3-27b").document["assumptions"]
     assert any("423,060,336 parameters of vision" in text and "not in work" in text for text in notes)
@@ -773,8 +778,8 @@ def test_acceptance_by_position_is_not_stretched(capsys: Capture) -> None:
     [
         (("kv", "--context", "10m"), "not one sequence of 10,485,760 tokens fits"),
         (("concurrency", "--context", "10m"), "not one sequence of 10,485,760 tokens fits"),
-        (("roofline", "--batch", "5000"), "sequences of 4,096 tokens fits in the KV pool"),
-        (("speculate", "--batch", "5000"), "sequences of 4,096 tokens fits in the KV pool"),
+        (("roofline", "--batch", "5000"), "sequences of 4,096 tokens fit in the KV pool"),
+        (("speculate", "--batch", "5000"), "sequences of 4,096 tokens fit in the KV pool"),
         (("speculate", "--draft-model", "llama3-8b", "--batch", "110"), "drafting adds"),
     ],
     ids=" ".join,
