@@ -158,10 +158,8 @@ def test_a_value_of_another_kind_is_named_with_its_entry(tmp_path: Path, key: st
 
 def test_an_unquoted_version_is_read(tmp_path: Path) -> None:
     path = tmp_path / "logs.yaml"
-    line = (
-        "{id: a, engine: vllm, version: 0.19, model: llama3-8b, gpu: H100, tp: 1, quality: full, available_kv_gib: 5}"
-    )
-    path.write_text(f"- {line}\n", encoding="utf-8")
+    settings = "id: a, engine: vllm, version: 0.19, model: llama3-8b, gpu: H100, tp: 1"
+    path.write_text(f"- {{{settings}, quality: full, available_kv_gib: 5}}\n", encoding="utf-8")
     assert validate_memory(str(path)).result.cases[0].status == "scored"
 
 
