@@ -9,7 +9,6 @@ from infcalc.engines.admission import admission
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.memory.blocks import plan
-from infcalc.memory.kv import constant_bytes, kv_components
 from infcalc.spec.explain import Explanation, Input
 from infcalc.units import format_seconds
 from infcalc.workload.lengths import Lengths, described, mean_tokens, parse_lengths
@@ -252,8 +251,7 @@ def _lengths(value: str | int | None, option: str) -> Lengths:
 def _demand(deployment: Deployment, form: KvFormat, stage: int, traffic: Traffic, *, reserved: bool) -> Demand:
     """Return what a request holds on a rank of ``stage``.
 
-    Where layers of several kinds share a pool, in its pages, as ``sequences`` are counted; else in exact bytes, with
-    half a block of rounding.
+    In the pages of the pool, as ``sequences`` are counted, with half a block of rounding.
     """
     rules, settings, parallelism = deployment.rules, page_settings(deployment), deployment.parallelism
     cut = plan(deployment.model, form, parallelism, rules, settings, stage=stage)
@@ -263,19 +261,8 @@ def _demand(deployment: Deployment, form: KvFormat, stage: int, traffic: Traffic
         parts = [_part(group, cut.block_bytes, parallelism.dcp) for group in cut.groups if not group.recurrent]
         constant = states * cut.block_bytes
     else:
-        held = kv_components(
-            deployment.model, form, parallelism=parallelism, stage=stage, with_mtp=deployment.additions.with_mtp
-        )
-        constant = constant_bytes(held)
-        parts = [
-            Part(
-                bytes_per_token=part.bytes_per_token / parallelism.dcp,
-                window_tokens=None if part.window_tokens is None else part.window_tokens * parallelism.dcp,
-                padding_tokens=0.5 * (deployment.block_tokens - 1) * parallelism.dcp,
-            )
-            for part in held
-            if part.entry_bytes
-        ]
+        constant = cut.decoding_bytes_per_request
+        parts = [_part(group, cut.block_bytes, parallelism.dcp) for group in cut.groups]
     return demand(traffic.inputs, traffic.outputs, tuple(parts), constant_bytes=constant, reserved=reserved)
 
 

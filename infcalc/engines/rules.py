@@ -163,6 +163,8 @@ class EngineRules:
     """Elements of a latent are padded to a multiple of this."""
     latent_as_heads: bool = False
     """Latent attention is not known: keys and values of every head are stored."""
+    window_pool_fraction: float = 0.0
+    """Tokens of a second pool, that of windowed layers, over those of the first; 0: the engine has none."""
     absorbed_latent_copies: int = 0
     """Copies of the latent up-projection that are unpacked to 16 bit beside the stored one."""
     absorbed_output: bool = False
@@ -232,8 +234,8 @@ def band(value: float, low: float, high: float, source: str, *, unit: int = GIB)
 
 
 def linked(gpu: Gpu, *, ranks: int) -> bool:
-    """Return whether ``ranks`` reach each other over the GPU's scale-up link."""
-    return gpu.scale_up is not None and gpu.scale_up.max_domain >= ranks
+    """Return whether ``ranks`` reach each other over the GPU's scale-up link: more than a machine's, within each."""
+    return gpu.scale_up is not None and gpu.scale_up.max_domain >= min(ranks, _GPUS_OF_A_MACHINE)
 
 
 def non_torch(gpu: Gpu, *, ranks: int) -> Band:
@@ -253,6 +255,7 @@ def non_torch(gpu: Gpu, *, ranks: int) -> Band:
     return band(0.35, 0.2, 0.6, "PCIe without custom all-reduce, TP 2 and more: 0.2 to 0.4 GiB seen")
 
 
+_GPUS_OF_A_MACHINE = 8
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
 _ALIASES = {
     "trt-llm": "tensorrt-llm",

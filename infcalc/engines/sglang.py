@@ -37,6 +37,8 @@ _LARGE_GRAPH = 300
 _PREFILL_GRAPH_MIB = 8 * 50
 _RESERVE_FLOOR_BYTES = 10 * GIB
 _RESERVE_FLOOR_FROM_BYTES = 60 * GIB
+_WINDOW_POOL_FRACTION = 0.8
+"""``swa_full_tokens_ratio`` by default."""
 _TWO_POOLS_FROM = (0, 4, 9)
 """Before, windowed layers kept every token (a Gemma 3 log of 0.4.4)."""
 
@@ -77,6 +79,7 @@ def rules(version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1) -
         token_line=TokenLine.POOL,
         printed_line_source="SGLang: pool // bytes per token, floored to a page",
         allocator=Allocator.TWO_POOLS if two_pools else Allocator.UNIFORM,
+        window_pool_fraction=_WINDOW_POOL_FRACTION if two_pools else 0.0,
         absorbed_latent_copies=1,
         whole_allocations=True,
     )

@@ -10,6 +10,7 @@ the KV specs of vLLM 0.10 to 0.33; ``model_runner`` of SGLang; ``KvCacheCreator`
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, assert_never
 
 from infcalc.engines.rules import Allocator, TokenLine
@@ -74,7 +75,13 @@ class PagePlan:
     """Of the smallest block, as the token line counts."""
     groups: tuple[PageGroup, ...]
     fixed_bytes_per_request: int = 0
-    """What a request holds whatever its length, where it does not come in pages (compressed caches)."""
+    """What a request holds whatever its length, where it does not come in pages (compressed caches, states)."""
+    decoding_bytes_per_request: int = 0
+    """The same while it decodes: without the tokens of the steps in flight, which are those of prefill."""
+    window_pool_fraction: float = 0.0
+    """Tokens of a second pool, that of the windowed layers, over those of the first; 0: there is none."""
+    window_tokens: int = 0
+    """Tokens of that pool that one sequence takes at most."""
     padding_fraction: float = 0.0
     """Share of a block that filled-up groups and padded pages waste."""
 
@@ -101,13 +108,14 @@ def plan(
     mixers = [every[index] for index in stage_layers(len(every), parallelism.pp)[stage]]
     if settings.with_mtp and model.mtp is not None and stage == parallelism.pp - 1:
         mixers += [model.mtp.layer.mixer] * model.mtp.num_layers
-    fixed = sum(_compressed_fixed(mixer, kv, settings, rules) for mixer in mixers)
+    flight = rules.in_flight_steps * settings.max_num_batched_tokens
+    fixed, decoding = (sum(_compressed_fixed(mixer, kv, tokens) for mixer in mixers) for tokens in (flight, 0))
     specs = [spec for mixer in mixers for spec in _specs(mixer, kv, parallelism, rules, settings)]
     match rules.allocator:
         case Allocator.PAGE_GROUPS if not fixed:
             return _page_groups(specs, settings)
         case Allocator.TWO_POOLS | Allocator.CELLS | Allocator.UNIFORM | Allocator.PAGE_GROUPS:
-            return _uniform(specs, settings, fixed)
+            return _uniform(specs, settings, rules, fixed, decoding)
         case _:
             assert_never(rules.allocator)
 
@@ -153,15 +161,14 @@ def _latent_width(mixer: LatentAttention, kv: KvFormat, tp: int, rules: EngineRu
     return width
 
 
-def _compressed_fixed(mixer: Mixer | None, kv: KvFormat, settings: Settings, rules: EngineRules) -> int:
+def _compressed_fixed(mixer: Mixer | None, kv: KvFormat, flight: int) -> int:
     """Return what a request holds in a layer of compressed attention beside its growing entries.
 
     Its raw window, and the compressor's fp32 inputs, which an engine keeps like a window of 8 or of ``compression``
-    tokens; both with the tokens of the steps in flight.
+    tokens; both with ``flight``, the tokens of the steps in flight.
     """
     if not isinstance(mixer, CompressedAttention):
         return 0
-    flight = rules.in_flight_steps * settings.max_num_batched_tokens
     held = compressed_entry_bytes(mixer, kv) * (mixer.window_tokens + flight)
     inputs = [*mixer.matrices, *(mixer.indexer.matrices if mixer.indexer is not None else ())]
     width = sum(matrix.rows for matrix in inputs if matrix.name.endswith(("compressor.kv", "compressor.gate")))
@@ -169,17 +176,33 @@ def _compressed_fixed(mixer: Mixer | None, kv: KvFormat, settings: Settings, rul
     return round(held * _COMPRESSED_PADDING)
 
 
-def _uniform(specs: list[_Spec], settings: Settings, fixed: int) -> PagePlan:
-    """Return one group of all layers; windows and states are left to the counting of sequences."""
+def _uniform(specs: list[_Spec], settings: Settings, rules: EngineRules, fixed: int, decoding: int) -> PagePlan:
+    """Return one group of all layers that grow with the sequence; states are left to the counting of sequences.
+
+    Windowed layers have pools of their own: SGLang's second pool holds a stated share of the tokens of the first, so
+    that a token costs ``full + share x windowed`` bytes; llama.cpp allocates each sequence its windows.
+    """
     growing = [spec for spec in specs if not spec.state_bytes]
-    width = sum(spec.bytes_per_token for spec in growing)
+    full = sum(spec.bytes_per_token for spec in growing if spec.window_tokens is None)
+    windowed = [spec for spec in growing if spec.window_tokens is not None]
     states = sum(spec.state_bytes for spec in specs)
+    width, share = full, 0.0
+    if windowed and not full:
+        width = sum(spec.bytes_per_token for spec in windowed)
+    elif windowed and rules.allocator is Allocator.TWO_POOLS:
+        share = rules.window_pool_fraction
+        width += share * sum(spec.bytes_per_token for spec in windowed)
+    elif windowed:
+        states += sum(round(spec.bytes_per_token * (spec.window_tokens or 0)) for spec in windowed)
     block = settings.block_tokens
     return PagePlan(
         block_bytes=max(1, round(width * block)),
         block_tokens=block,
         groups=(PageGroup(layers=max(1, len(growing)), block_tokens=block),),
         fixed_bytes_per_request=fixed + states,
+        decoding_bytes_per_request=decoding + states,
+        window_pool_fraction=share,
+        window_tokens=max((spec.window_tokens or 0 for spec in windowed), default=0) if share else 0,
     )
 
 
@@ -308,10 +331,30 @@ def _concurrency(pool_bytes: int, blocks: int, cut: PagePlan, rules: EngineRules
 def sequences_in(pool_bytes: int, cut: PagePlan, num_tokens: int, rules: EngineRules, settings: Settings) -> int:
     """Return how many sequences of ``num_tokens`` a pool truly holds while they decode, in whole pages."""
     blocks = blocks_of(pool_bytes, cut) - rules.null_blocks
-    if cut.fixed_bytes_per_request:
-        pages = -(-num_tokens // cut.block_tokens)
-        return max(0, pool_bytes) // (cut.fixed_bytes_per_request + pages * cut.block_bytes)
-    return max(0, blocks) // max(1, decoding_blocks(cut, num_tokens, rules, settings))
+    if cut.decoding_bytes_per_request:
+        return max(0, pool_bytes) // decoding_bytes(cut, num_tokens, settings)
+    taken = max(1, decoding_blocks(cut, num_tokens, rules, settings), window_blocks(cut, num_tokens))
+    return max(0, blocks) // taken
+
+
+def window_blocks(cut: PagePlan, num_tokens: int) -> int:
+    """Return the blocks of the first pool whose share of a second one a sequence's window takes; 0 without one."""
+    if not cut.window_pool_fraction:
+        return 0
+    return math.ceil(min(num_tokens, cut.window_tokens) / (cut.window_pool_fraction * cut.block_tokens))
+
+
+def tokens_of(pool_bytes: int, cut: PagePlan, settings: Settings) -> int:
+    """Return the tokens that one kind of layer holds in a pool; 0 where there are several."""
+    if len(cut.groups) > 1 or cut.decoding_bytes_per_request:
+        return 0
+    return blocks_of(pool_bytes, cut) * cut.block_tokens * settings.dcp
+
+
+def decoding_bytes(cut: PagePlan, num_tokens: int, settings: Settings) -> int:
+    """Return the bytes of a sequence that decodes, where a part of it does not come in pages."""
+    pages = _ceil(_ceil(num_tokens, settings.dcp), cut.block_tokens)
+    return cut.decoding_bytes_per_request + pages * cut.block_bytes
 
 
 def decoding_blocks(cut: PagePlan, num_tokens: int, rules: EngineRules, settings: Settings) -> int:

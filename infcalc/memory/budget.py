@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, assert_never
 
 from infcalc.engines.rules import Band, FractionBase
 from infcalc.frozen import frozen
-from infcalc.memory.blocks import PagePlan, Settings, decoding_blocks, plan, sequences_in
+from infcalc.memory.blocks import (
+    PagePlan,
+    Settings,
+    blocks_of,
+    decoding_blocks,
+    decoding_bytes,
+    plan,
+    sequences_in,
+    tokens_of,
+    window_blocks,
+)
 from infcalc.memory.kv import kv_components, sequence_bytes
 from infcalc.memory.overhead import activation_peak, cuda_graphs
 from infcalc.memory.weights import besides_per_stage, loaded_per_stage, lora_bytes
@@ -283,26 +293,26 @@ def room(
         needed = sequence_bytes(parts, blocked_tokens)
         if needed == 0:
             continue
-        cut = _several_kinds(model, kv, parallelism, paging, budget.stage)
-
-        def held(pool_bytes: int, needed: int = needed, cut: PagePlan | None = cut) -> int:
-            if cut is None or paging is None:
-                return pool_bytes // needed
-            return sequences_in(pool_bytes, cut, context_tokens, *paging)
-
-        tokens = budget.kv_pool_bytes * context_tokens // needed
-        if cut is not None:
-            tokens = held(budget.kv_pool_bytes) * context_tokens
+        pools = (budget.kv_pool_low_bytes, budget.kv_pool_bytes, budget.kv_pool_high_bytes)
+        pages, tokens = None, budget.kv_pool_bytes * context_tokens // needed // block_tokens * block_tokens
+        held = tuple(pool_bytes // needed for pool_bytes in pools)
+        if paging is not None:
+            cut = plan(model, kv, parallelism, *paging, stage=budget.stage)
+            needed = decoding_bytes(cut, context_tokens, paging[1])
+            held = tuple(sequences_in(pool_bytes, cut, context_tokens, *paging) for pool_bytes in pools)
+            pages = _pages(budget.kv_pool_bytes, cut, context_tokens, *paging)
+            # One kind of layer fills its pages whatever the length; several hold what whole sequences do.
+            tokens = max(tokens_of(budget.kv_pool_bytes, cut, paging[1]), held[1] * context_tokens)
         found.append(
             Room(
-                sequences=held(budget.kv_pool_bytes) * parallelism.dp,
-                sequences_low=held(budget.kv_pool_low_bytes) * parallelism.dp,
-                sequences_high=held(budget.kv_pool_high_bytes) * parallelism.dp,
-                tokens=tokens // block_tokens * block_tokens * parallelism.dp,
+                sequences=held[1] * parallelism.dp,
+                sequences_low=held[0] * parallelism.dp,
+                sequences_high=held[2] * parallelism.dp,
+                tokens=tokens * parallelism.dp,
                 stage=budget.stage,
                 kv_bytes_per_gpu=sequence_bytes(parts, per_rank_tokens),
                 blocked_bytes=needed,
-                pages=_pages(budget.kv_pool_bytes, cut, context_tokens, paging),
+                pages=pages,
             )
         )
     if not found:
@@ -317,25 +327,13 @@ def room(
     )
 
 
-def _pages(
-    pool_bytes: int, cut: PagePlan | None, context_tokens: int, paging: tuple[EngineRules, Settings] | None
-) -> Pages | None:
-    if cut is None or paging is None:
+def _pages(pool_bytes: int, cut: PagePlan, context_tokens: int, rules: EngineRules, settings: Settings) -> Pages | None:
+    if cut.decoding_bytes_per_request:
         return None
-    rules, settings = paging
+    blocks = blocks_of(pool_bytes, cut)
+    taken = max(1, decoding_blocks(cut, context_tokens, rules, settings))
     return Pages(
         block_bytes=cut.block_bytes,
-        null_blocks=min(rules.null_blocks, pool_bytes // cut.block_bytes),
-        sequence_blocks=max(1, decoding_blocks(cut, context_tokens, rules, settings)),
+        null_blocks=min(rules.null_blocks, blocks),
+        sequence_blocks=max(taken, window_blocks(cut, context_tokens)),
     )
-
-
-def _several_kinds(
-    model: Model, kv: KvFormat, parallelism: Parallelism, paging: tuple[EngineRules, Settings] | None, stage: int
-) -> PagePlan | None:
-    """Return how an engine cuts a pool that layers of several kinds share; None where exact bytes tell as much."""
-    if paging is None:
-        return None
-    rules, settings = paging
-    cut = plan(model, kv, parallelism, rules, settings, stage=stage)
-    return cut if len(cut.groups) > 1 else None

@@ -167,3 +167,38 @@ def test_validate_memory(capsys: Capture) -> None:
     wrong = run(capsys, "validate", "serving", "tests/published/memory_logs.yaml")
     assert wrong.code == 2
     assert run(capsys, "validate", "memory", "nowhere.yaml").code == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "-m llama3-70b -g h100 -n 4 --block-size 64 -c 1000",
+        "-m gemma3-27b -g h100 -n 1 --engine llama.cpp --max-model-len 131072",
+        "-m gemma3-27b -g h100 -n 1 --engine vllm",
+        "-m gpt-oss-120b -g h100 -n 2 --engine sglang -c 8192",
+        "-m gpt-oss-120b -g h100 -n 1 --engine trtllm -c 8192",
+        "-m deepseek-v4-flash -g h200 -n 4 -c 8192",
+        "-m deepseek-v3 -g h200 -n 8 --dcp 8",
+        "-m qwen3-next-80b -g h100 -n 4",
+        "-m mamba-2.8b -g h100 -n 1",
+        "-m llama3-8b -g a100 --tp 2 --pp 2 --dp 2",
+    ],
+)
+def test_all_commands_count_the_same_sequences(capsys: pytest.CaptureFixture[str], options: str) -> None:
+    asked = [*options.split(), "--kv-dtype", "bf16", "--json"]
+    counts = []
+    for command in ("memory", "kv", "concurrency"):
+        found = run(capsys, command, *asked).result
+        row = found.get("rows", [found])[0]
+        counts.append((row["sequences"], row["sequences_low"], row["sequences_high"], found.get("kv_pool_bytes")))
+    assert counts[0] == counts[1]
+    assert counts[0][:3] == counts[2][:3]
+    assert counts[0][0] > 0
+
+
+def test_the_second_pool_of_sglang_holds_four_fifths_of_the_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    # Half of the 36 layers of gpt-oss keep windows: a token costs 18 + 0.8 x 18 layers of 1,024 bytes on a rank.
+    options = "-m gpt-oss-120b -g h100 -n 2 --engine sglang -c 8192 --kv-dtype bf16 --json"
+    found = run(capsys, "memory", *options.split()).result
+    assert found["kv_cache_tokens"] == found["kv_pool_bytes"] // round(18 * 1024 * 1.8)
+    assert found["sequences"] == found["kv_cache_tokens"] // 8192
