@@ -104,13 +104,15 @@ def plan(
     Worked example, Gemma 3 27B: 10 full and 52 sliding layers give 1 + 6 groups of 10; a block of 16 tokens takes
     10 x 16 x 8,192 = 1,310,720 bytes in bf16.
     """
-    every = [run.layer.mixer for run in model.layers for _ in range(run.num_layers)]
-    mixers = [every[index] for index in stage_layers(len(every), parallelism.pp)[stage]]
-    if settings.with_mtp and model.mtp is not None and stage == parallelism.pp - 1:
-        mixers += [model.mtp.layer.mixer] * model.mtp.num_layers
+    counted = _counted_mixers(model, parallelism, stage, with_mtp=settings.with_mtp)
     flight = rules.in_flight_steps * settings.max_num_batched_tokens
-    fixed, decoding = (sum(_compressed_fixed(mixer, kv, tokens) for mixer in mixers) for tokens in (flight, 0))
-    specs = [spec for mixer in mixers for spec in _specs(mixer, kv, parallelism, rules, settings)]
+    fixed, decoding = (
+        sum(_compressed_fixed(mixer, kv, tokens) * layers for mixer, layers in counted) for tokens in (flight, 0)
+    )
+    specs: dict[_Spec, int] = {}
+    for mixer, layers in counted:
+        for spec in _specs(mixer, kv, parallelism, rules, settings):
+            specs[spec] = specs.get(spec, 0) + layers
     match rules.allocator:
         case Allocator.PAGE_GROUPS if not fixed:
             return _page_groups(specs, settings)
@@ -118,6 +120,23 @@ def plan(
             return _uniform(specs, settings, rules, fixed, decoding)
         case _:
             assert_never(rules.allocator)
+
+
+def _counted_mixers(
+    model: Model, parallelism: Parallelism, stage: int, *, with_mtp: bool
+) -> list[tuple[Mixer | None, int]]:
+    """Return the mixers of a stage in their order, runs of one object as one."""
+    held = stage_layers(model.num_layers, parallelism.pp)[stage]
+    counted: list[tuple[Mixer | None, int]] = []
+    start = 0
+    for run in model.layers:
+        layers = len(range(max(start, held.start), min(start + run.num_layers, held.stop)))
+        if layers:
+            counted.append((run.layer.mixer, layers))
+        start += run.num_layers
+    if with_mtp and model.mtp is not None and stage == parallelism.pp - 1:
+        counted.append((model.mtp.layer.mixer, model.mtp.num_layers))
+    return counted
 
 
 def _specs(
@@ -176,29 +195,31 @@ def _compressed_fixed(mixer: Mixer | None, kv: KvFormat, flight: int) -> int:
     return round(held * _COMPRESSED_PADDING)
 
 
-def _uniform(specs: list[_Spec], settings: Settings, rules: EngineRules, fixed: int, decoding: int) -> PagePlan:
+def _uniform(specs: dict[_Spec, int], settings: Settings, rules: EngineRules, fixed: int, decoding: int) -> PagePlan:
     """Return one group of all layers that grow with the sequence; states are left to the counting of sequences.
 
     Windowed layers have pools of their own: SGLang's second pool holds a stated share of the tokens of the first, so
     that a token costs ``full + share x windowed`` bytes; llama.cpp allocates each sequence its windows.
     """
-    growing = [spec for spec in specs if not spec.state_bytes]
-    full = sum(spec.bytes_per_token for spec in growing if spec.window_tokens is None)
-    windowed = [spec for spec in growing if spec.window_tokens is not None]
-    states = sum(spec.state_bytes for spec in specs)
+    growing = {spec: layers for spec, layers in specs.items() if not spec.state_bytes}
+    full = sum(spec.bytes_per_token * layers for spec, layers in growing.items() if spec.window_tokens is None)
+    windowed = {spec: layers for spec, layers in growing.items() if spec.window_tokens is not None}
+    states = sum(spec.state_bytes * layers for spec, layers in specs.items())
     width, share = full, 0.0
     if windowed and not full:
-        width = sum(spec.bytes_per_token for spec in windowed)
+        width = sum(spec.bytes_per_token * layers for spec, layers in windowed.items())
     elif windowed and rules.allocator is Allocator.TWO_POOLS:
         share = rules.window_pool_fraction
-        width += share * sum(spec.bytes_per_token for spec in windowed)
+        width += share * sum(spec.bytes_per_token * layers for spec, layers in windowed.items())
     elif windowed:
-        states += sum(round(spec.bytes_per_token * (spec.window_tokens or 0)) for spec in windowed)
+        states += sum(
+            round(spec.bytes_per_token * (spec.window_tokens or 0)) * layers for spec, layers in windowed.items()
+        )
     block = settings.block_tokens
     return PagePlan(
         block_bytes=max(1, round(width * block)),
         block_tokens=block,
-        groups=(PageGroup(layers=max(1, len(growing)), block_tokens=block),),
+        groups=(PageGroup(layers=max(1, sum(growing.values())), block_tokens=block),),
         fixed_bytes_per_request=fixed + states,
         decoding_bytes_per_request=decoding + states,
         window_pool_fraction=share,
@@ -206,15 +227,14 @@ def _uniform(specs: list[_Spec], settings: Settings, rules: EngineRules, fixed: 
     )
 
 
-def _page_groups(specs: list[_Spec], settings: Settings) -> PagePlan:
-    types: dict[_Spec, int] = {}
-    for spec in specs:
-        types[spec] = types.get(spec, 0) + 1
+def _page_groups(types: dict[_Spec, int], settings: Settings) -> PagePlan:
     growing = [spec for spec in types if not spec.state_bytes]
     if len({(spec.window_tokens, spec.state_bytes > 0) for spec in types}) <= 1 and growing:
         # One kind of layer: a single group, whatever the widths.
         width = sum(spec.bytes_per_token * count for spec, count in types.items())
-        group = PageGroup(layers=len(specs), block_tokens=settings.block_tokens, window_tokens=growing[0].window_tokens)
+        group = PageGroup(
+            layers=sum(types.values()), block_tokens=settings.block_tokens, window_tokens=growing[0].window_tokens
+        )
         return PagePlan(
             block_bytes=round(width * settings.block_tokens), block_tokens=settings.block_tokens, groups=(group,)
         )

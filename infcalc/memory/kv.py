@@ -117,7 +117,12 @@ def kv_components(
     """
     layers = [run.layer for run in model.layers for _ in range(run.num_layers)]
     indices = stage_layers(len(layers), parallelism.pp)[stage]
-    parts = [part for index in indices for part in _layer_parts(layers[index], kv, parallelism.tp, mtp=False)]
+    known: dict[int, list[KvComponent]] = {}
+    for index in indices:
+        layer = layers[index]
+        if id(layer) not in known:
+            known[id(layer)] = _layer_parts(layer, kv, parallelism.tp, mtp=False)
+    parts = [part for index in indices for part in known[id(layers[index])]]
     if with_mtp and model.mtp is not None and stage == parallelism.pp - 1:
         parts += _layer_parts(model.mtp.layer, kv, parallelism.tp, mtp=True) * model.mtp.num_layers
     if kv.latent_rope_bits is not None and not any(part.kind in _LATENT_KINDS for part in parts) and parts:
