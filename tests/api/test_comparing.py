@@ -235,7 +235,7 @@ def test_kv_precision_is_read_from_the_config_line() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/root/.cache/huggingface/hub/models--meta-llama--Llama-3.1-8B-Instruct/snapshots/0a1b",
+        "/data/huggingface/hub/models--meta-llama--Llama-3.1-8B-Instruct/snapshots/0a1b",
         "/models/Llama-3.1-8B-Instruct",
         "/data/meta-llama/Llama-3.1-8B-Instruct/",
         "./Llama-3.1-8B-Instruct",

@@ -28,7 +28,7 @@ with `--kv-cache-memory=54359738368` (50.63 GiB) to fit into requested memory. C
 
 V0_V100 = """\
 INFO 02-01 10:00:00 llm_engine.py:234] Initializing a V0 LLM engine (v0.7.3) with config: \
-model='/root/.cache/huggingface/hub/models--Qwen--Qwen2.5-7B-Instruct/snapshots/0a1b2c', speculative_config=None, \
+model='/data/huggingface/hub/models--Qwen--Qwen2.5-7B-Instruct/snapshots/0a1b2c', speculative_config=None, \
 dtype=torch.float16, max_seq_len=8192, tensor_parallel_size=2, pipeline_parallel_size=1, quantization=None, \
 enforce_eager=True, kv_cache_dtype=auto
 INFO 02-01 10:00:30 model_runner.py:1115] Loading model weights took 7.1217 GB
