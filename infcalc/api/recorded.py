@@ -7,12 +7,14 @@ from typing import Any
 
 from infcalc.errors import FileProblem
 
+FULL = "full"
+"""Quality of the entries that are scored: settings and figures are all there."""
 _TEXTS = (
     *("id", "engine", "version", "model", "gpu", "quality"),
     *("dtype", "quantization", "kv_cache_dtype", "spec_decode"),
 )
 _COUNTS = (
-    *("gpu_count", "tp", "pp", "dp", "ep", "dcp"),
+    *("tp", "pp", "dp", "ep", "dcp"),
     *("max_model_len", "context_len", "max_num_seqs", "max_num_batched_tokens", "block_size"),
 )
 _FRACTIONS = ("gpu_memory_utilization", "mem_fraction_static", "kv_cache_free_gpu_mem_fraction")
@@ -22,17 +24,27 @@ _MOST = 2**40
 _SHOWN_LETTERS = 40
 
 
-def checked(entries: object, place: str) -> list[dict[str, Any]]:
-    """Return the entries of a file.
+def checked(entries: object, place: str) -> tuple[list[dict[str, Any]], list[FileProblem]]:
+    """Return the entries of quality full in a file, and what is wrong with those that cannot be scored.
 
     Raises:
-        FileProblem: no list of entries, or a value of one is not what its key holds; the message names both.
+        FileProblem: no list of entries, or none of them can be scored; the message names entry and key.
 
     """
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         hint = "a list of entries with id, engine, model, gpu, quality and the printed figures"
         raise FileProblem("this is no list of recorded logs", place=place, hint=hint)
-    return [_entry(entry, f"{place}, {_called(entry, number)}") for number, entry in enumerate(entries, start=1)]
+    found: list[dict[str, Any]] = []
+    problems: list[FileProblem] = []
+    for number, entry in enumerate(entries, start=1):
+        if entry.get("quality") == FULL:
+            try:
+                found.append(_entry(entry, f"{place}, {_called(entry, number)}"))
+            except FileProblem as problem:
+                problems.append(problem)
+    if problems and not found:
+        raise problems[0]
+    return found, problems
 
 
 def _called(entry: dict[str, Any], number: int) -> str:
@@ -51,6 +63,8 @@ def _entry(entry: dict[str, Any], place: str) -> dict[str, Any]:
         # An unquoted version is a number in YAML.
         found[key] = str(value)
     for keys, low, high, what in (
+        # 0 GPUs: a run on the processor.
+        (("gpu_count",), 0, _MOST, "a whole number"),
         (_COUNTS, 1, _MOST, "a whole number, 1 or more"),
         (_FRACTIONS, 0, 1, "a number above 0 and at most 1"),
         (_AMOUNTS, 0, _MOST, "a positive number"),
@@ -62,9 +76,10 @@ def _entry(entry: dict[str, Any], place: str) -> dict[str, Any]:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
                 raise _wrong(key, value, what, place)
-            if not low <= value <= high or (low == 0 and value == 0) or (keys is _COUNTS and value != int(value)):
+            whole, zero = "whole" in what, key == "gpu_count"
+            if not low <= value <= high or (low == 0 and value == 0 and not zero) or (whole and value != int(value)):
                 raise _wrong(key, value, what, place)
-            if keys is _COUNTS:
+            if whole:
                 found[key] = int(value)
     return found
 

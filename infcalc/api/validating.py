@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from infcalc.api.answer import Answer
 from infcalc.api.deployment import Ask, Deployment, deploy, kv_format
 from infcalc.api.ledger import deployment_ledger
-from infcalc.api.recorded import checked
+from infcalc.api.recorded import FULL, checked
 from infcalc.catalog.free_text import read_gpu_text, read_kv_text, read_model_text, read_weights_text
 from infcalc.engines.reported import read_version_text
 from infcalc.engines.rules import parse_version
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from infcalc.spec.hardware import Gpu
 
 QUANTITIES = ("weights_bytes", "kv_pool_bytes", "kv_pool_of_card_fraction", "kv_cache_tokens", "max_concurrency")
-_FULL = "full"
 _SCORED_AS = {"kv_blocks": "kv_cache_tokens"}
 """Blocks whose size a log does not print err as their tokens would."""
 _WIDE_FRACTION = 0.35
@@ -105,18 +104,21 @@ def validate_memory(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Vali
     """
     from infcalc import files  # noqa: PLC0415 - opening files is only needed here
 
-    entries = checked(files.read_yaml(path), path)
+    entries, problems = checked(files.read_yaml(path), path)
     result = validated(entries, files.load_catalog(catalogs))
     if not result.cases:
         raise FileProblem(
-            f"none of its {len(entries)} entries is of quality full and states a figure",
+            "none of its entries is of quality full and states a figure",
             place=path,
             hint="set quality: full, and weights_gib_per_gpu, available_kv_gib, kv_cache_tokens or max_concurrency",
         )
     return Answer(
         command="validate",
         results=(result,),
-        inputs=(Input(name="file", value=path, origin="given"), Input(name="entries", value=len(entries), origin=path)),
+        inputs=(
+            Input(name="file", value=path, origin="given"),
+            Input(name="entries", value=len(entries), origin="of quality full"),
+        ),
         assumptions=(
             "scored are entries of quality full; errors are of the prediction, relative to the measurement",
             (
@@ -124,7 +126,10 @@ def validate_memory(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Vali
                 "weights stand in and are not scored"
             ),
         ),
-        warnings=_by_entry(result.cases),
+        warnings=(
+            *(f"left out: {problem.place}: {problem.message} ({problem.hint})" for problem in problems),
+            *_by_entry(result.cases),
+        ),
     )
 
 
@@ -139,7 +144,7 @@ def _by_entry(cases: Sequence[ValidationCase]) -> tuple[str, ...]:
 
 def validated(entries: Sequence[Mapping[str, Any]], catalog: Catalog) -> ValidationResult:
     """Return the cases and summary of a list of entries."""
-    cases = tuple(case for entry in entries if entry.get("quality") == _FULL for case in _cases(entry, catalog))
+    cases = tuple(case for entry in entries if entry.get("quality") == FULL for case in _cases(entry, catalog))
     return ValidationResult(cases=cases, summary=_summaries(cases))
 
 

@@ -156,6 +156,17 @@ def test_a_value_of_another_kind_is_named_with_its_entry(tmp_path: Path, key: st
         validate_memory(str(path))
 
 
+def test_one_entry_that_cannot_be_read_does_not_lose_the_others(tmp_path: Path) -> None:
+    good = {"id": "good", "engine": "vllm", "version": "0.19", "model": "llama3-8b", "gpu": "H100", "tp": 1}
+    good |= {"quality": "full", "available_kv_gib": 50.0}
+    path = tmp_path / "logs.yaml"
+    others = [{**good, "id": "bad", "tp": "two"}, {**good, "id": "cpu", "gpu_count": 0, "quality": "partial"}]
+    path.write_text(yaml.safe_dump([good, *others]), encoding="utf-8")
+    answer = validate_memory(str(path))
+    assert {case.id for case in answer.result.cases} == {"good"}
+    assert any("bad: tp is 'two'" in text for text in answer.warnings)
+
+
 def test_an_unquoted_version_is_read(tmp_path: Path) -> None:
     path = tmp_path / "logs.yaml"
     settings = "id: a, engine: vllm, version: 0.19, model: llama3-8b, gpu: H100, tp: 1"
