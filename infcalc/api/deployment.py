@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import distinct
-from infcalc.engines.rules import EngineRules, engine_rules, parse_version
+from infcalc.engines.rules import GPUS_OF_A_MACHINE, EngineRules, engine_rules, parse_version
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.tensors import check_divisible
@@ -35,7 +35,6 @@ _GIVEN = "given"
 _WHOLE_FORMATS = frozenset({"bf16", "fp16", "fp32"})
 _MAX_COUNT = 1_000_000
 MAX_TOKENS = 2**40
-_GPUS_OF_A_MACHINE = 8
 _FALLBACK_LENGTH = 2048
 """What vLLM takes where a config names no length."""
 _MAX_OFFLOAD_BYTES = 1_000_000 * GIB
@@ -515,7 +514,7 @@ def _machine_warnings(gpu: Gpu, parallelism: Parallelism) -> list[str]:
             f"{gpu.name} has unified memory: what other processes and the file cache hold counts against the pool; "
             "logs show up to 10 GiB less"
         )
-    if parallelism.num_gpus > _GPUS_OF_A_MACHINE:
+    if parallelism.num_gpus > GPUS_OF_A_MACHINE:
         found.append(
             f"{parallelism.num_gpus} GPUs are several machines: the rank with the least free memory sets the blocks, "
             "and it may have a few GiB less than the first"

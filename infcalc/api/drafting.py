@@ -19,7 +19,6 @@ from infcalc.errors import UnknownName, UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.ops import mtp_as_model
 from infcalc.lowering.tensors import check_divisible
-from infcalc.memory.budget import room
 from infcalc.memory.kv import kv_components, slope_bytes_per_token
 from infcalc.memory.weights import weights_total_bytes
 from infcalc.roofline.step import decode_timer, weights_timer
@@ -131,9 +130,9 @@ def speculate(
     for deployment in resolve(ask, catalog):
         form, origin, said = kv_format(deployment, word)
         drafters, doubts = _drafters(draft, deployment, form, context, catalog)
-        result = _result(deployment, form, context, draft, drafters)
-        results.append(result)
         stages = deployment_budgets(deployment)
+        result = _result(deployment, form, context, draft, drafters=drafters, stages=stages)
+        results.append(result)
         notes += deployment.assumptions
         talk += [
             *deployment.warnings,
@@ -210,7 +209,13 @@ class _Drafter:
 
 
 def _result(
-    deployment: Deployment, form: KvFormat, context: int, draft: DraftAsk, drafters: tuple[_Drafter, ...]
+    deployment: Deployment,
+    form: KvFormat,
+    context: int,
+    draft: DraftAsk,
+    *,
+    drafters: tuple[_Drafter, ...],
+    stages: tuple[Budget, ...],
 ) -> SpeculateResult:
     target = decode_timer(
         deployment.model,
@@ -220,14 +225,7 @@ def _result(
         kv=form,
         context_tokens=context,
     )
-    fitting = room(
-        deployment.model,
-        form,
-        deployment.parallelism,
-        deployment_budgets(deployment),
-        context_tokens=context,
-        block_tokens=deployment.block_tokens,
-    ).sequences
+    fitting = fitting_room(deployment, form, stages, context).sequences
     batch = 1 if draft.batch is None else draft.batch
     # A batch that does not fit is no batch: the search for the break-even ends where memory does.
     max_batch = max(batch, min(MAX_BATCH, fitting)) if fitting else MAX_BATCH

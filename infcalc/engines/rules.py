@@ -235,7 +235,7 @@ def band(value: float, low: float, high: float, source: str, *, unit: int = GIB)
 
 def linked(gpu: Gpu, *, ranks: int) -> bool:
     """Return whether ``ranks`` reach each other over the GPU's scale-up link: more than a machine's, within each."""
-    return gpu.scale_up is not None and gpu.scale_up.max_domain >= min(ranks, _GPUS_OF_A_MACHINE)
+    return gpu.scale_up is not None and gpu.scale_up.max_domain >= min(ranks, GPUS_OF_A_MACHINE)
 
 
 def non_torch(gpu: Gpu, *, ranks: int) -> Band:
@@ -255,7 +255,7 @@ def non_torch(gpu: Gpu, *, ranks: int) -> Band:
     return band(0.35, 0.2, 0.6, "PCIe without custom all-reduce, TP 2 and more: 0.2 to 0.4 GiB seen")
 
 
-_GPUS_OF_A_MACHINE = 8
+GPUS_OF_A_MACHINE = 8
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
 _ALIASES = {
     "trt-llm": "tensorrt-llm",

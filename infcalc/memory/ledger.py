@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from infcalc.engines.rules import Band, FractionBase
+from infcalc.engines.rules import GPUS_OF_A_MACHINE, Band, FractionBase
 from infcalc.frozen import frozen
 from infcalc.memory.blocks import (
     PagePlan,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from infcalc.spec.parallelism import Parallelism
 
 
-_GPUS_OF_A_MACHINE = 8
 _SPREAD_OF_MACHINES = 6
 """Ranks on several machines differ by more: 0.85 GiB of 39.5 in one log."""
 
@@ -158,7 +157,7 @@ def _of_stage(
     basis: Basis,
 ) -> Ledger:
     cut = plan(model, kv, parallelism, rules, settings, stage=budget.stage)
-    several = parallelism.num_gpus > _GPUS_OF_A_MACHINE
+    several = parallelism.num_gpus > GPUS_OF_A_MACHINE
     # The blocks are those of the least rank, the printed pool is mostly that of the first.
     ranks = parallelism.tp * parallelism.pp
     spread = round(rules.rank_spread_fraction * gpu.cuda_total_bytes) if ranks > 1 else 0
