@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from infcalc.memory.blocks import plan
 from infcalc.memory.ledger import Basis, ledger, longest_that_fits
 
 if TYPE_CHECKING:
-    from infcalc.engines.rules import Band
+    from infcalc.engines.rules import Band, EngineRules
     from infcalc.memory.budget import Budget
     from infcalc.memory.ledger import Ledger
     from infcalc.spec.kv import KvFormat
@@ -51,6 +52,26 @@ def deployment_ledger(
         context_tokens=context_tokens,
         weights_basis=basis,
     )
+
+
+def most_sequences(rules: EngineRules, book: Ledger) -> int:
+    """Return the largest ``max_num_seqs`` with which the engine starts: each takes a block of every recurrent layer."""
+    if not rules.refuses_more_states or not book.num_recurrent_groups:
+        return sys.maxsize
+    return max(1, book.kv_blocks)
+
+
+def state_warnings(deployment: Deployment, book: Ledger) -> list[str]:
+    """Return what keeps the engine from starting with so many sequences where each takes recurrent blocks."""
+    most = most_sequences(deployment.rules, book)
+    if deployment.max_num_seqs <= most:
+        return []
+    said = (
+        f"{deployment.model.name}: each running sequence takes a block of the recurrent layers' cache, of which there "
+        f"are {most:,}; {deployment.rules.engine} refuses to start with max_num_seqs {deployment.max_num_seqs:,}: "
+        f"give --max-num-seqs {most} or less"
+    )
+    return [said]
 
 
 def longest_for(deployment: Deployment, form: KvFormat) -> int:

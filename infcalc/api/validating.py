@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from infcalc.api.answer import Answer
 from infcalc.api.deployment import Ask, Deployment, deploy, kv_format
-from infcalc.api.ledger import deployment_ledger
+from infcalc.api.ledger import deployment_ledger, most_sequences
 from infcalc.api.recorded import FULL, checked
 from infcalc.catalog.free_text import read_gpu_text, read_kv_text, read_model_text, read_weights_text
 from infcalc.engines.reported import read_version_text
 from infcalc.engines.rules import parse_version
 from infcalc.errors import FileProblem, InfcalcError
 from infcalc.frozen import frozen
-from infcalc.memory.weights import loaded_per_stage
 from infcalc.spec.explain import Input
 from infcalc.spec.layers import CompressedAttention, LatentAttention, Reach, RecurrentMixer
 from infcalc.units import GIB
@@ -213,13 +212,17 @@ def predict(entry: Mapping[str, Any], catalog: Catalog) -> _Prediction:
     base = deploy(ask, model.entry, gpu.entry, strict=False)
     if drafts and not own_drafts:
         base = replace(base, num_draft_tokens=drafts)
-    if not stands_in and "dspark" in str(entry.get("spec_decode") or ""):
-        base = replace(base, additions=replace(base.additions, draft_bytes=_draft_head_bytes(base)))
+    if "dspark" in str(entry.get("spec_decode") or ""):
+        base = _with_draft_head(base)
     if stands_in:
         base = replace(base, additions=replace(base.additions, weights_bytes=round(float(printed or 0) * GIB)))
     form, _, _ = kv_format(base, _kv_word(entry, base))
     assumed = _assumed(entry, version.assumptions, gpu.exact, fraction is None)
     book = deployment_ledger(base, form, context_tokens=base.max_model_len, unstated=assumed)
+    if "max_num_seqs" in assumed and base.max_num_seqs > (admitted := most_sequences(base.rules, book)):
+        # The engine would not have started with its own default: it was asked for fewer.
+        base = replace(base, max_num_seqs=2 ** (admitted.bit_length() - 1))
+        book = deployment_ledger(base, form, context_tokens=base.max_model_len, unstated=assumed)
     talk = [*model.assumptions, *gpu.warnings, *version.assumptions, *base.warnings]
     if entry.get("spec_decode") and not own_drafts:
         talk.append(f"a draft of its own ({entry['spec_decode']}): its weights, cache layers and steps are not known")
@@ -279,17 +282,16 @@ def _draft_tokens(text: object) -> int:
     return int(match[1] or match[2]) if match else 1 if "mtp" in said else 0
 
 
-def _draft_head_bytes(deployment: Deployment) -> int:
-    """Return the weights of a draft head of three layers like the model's own MTP layer (DSpark heads of two logs)."""
-    sizes = [
-        sum(
-            loaded_per_stage(
-                deployment.model, deployment.parallelism, deployment.rules, deployment.quantization, with_mtp=with_mtp
-            )
-        )
-        for with_mtp in (False, True)
-    ]
-    return _DRAFT_LAYERS * (sizes[1] - sizes[0])
+def _with_draft_head(deployment: Deployment) -> Deployment:
+    """Return the deployment with a draft head of three layers like the model's own MTP layer (DSpark, two logs)."""
+    mtp = deployment.model.mtp
+    if mtp is None:
+        return deployment
+    return replace(
+        deployment,
+        model=replace(deployment.model, mtp=replace(mtp, num_layers=_DRAFT_LAYERS)),
+        additions=replace(deployment.additions, with_mtp=True),
+    )
 
 
 def _kv_word(entry: Mapping[str, Any], deployment: Deployment) -> str | None:

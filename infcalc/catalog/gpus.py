@@ -75,11 +75,17 @@ def _read_link(value: object, path: KeyPath, faults: list[Fault]) -> object:
         "name": read_text,
         "bandwidth": _read_rate,
         "max_domain": integer_reader(1, _MAX_DOMAIN),
+        "optional": read_flag,
     }
     values = cast("dict[str, Any] | None", read_fields(mapping, readers, ("name", "bandwidth"), path, faults))
     if values is None:
         return INVALID
-    return Link(name=values["name"], bytes_per_s=values["bandwidth"], max_domain=values.get("max_domain", 1))
+    return Link(
+        name=values["name"],
+        bytes_per_s=values["bandwidth"],
+        max_domain=values.get("max_domain", 1),
+        optional=values.get("optional", False),
+    )
 
 
 def _read_price_value(value: object, path: KeyPath, faults: list[Fault]) -> object:

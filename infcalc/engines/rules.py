@@ -157,6 +157,8 @@ class EngineRules:
     """Blocks that hold no tokens."""
     recurrent_pages: int = 1
     """Pages one request takes in each group of recurrent layers."""
+    refuses_more_states: bool = False
+    """``max_num_seqs`` above the number of blocks is refused where recurrent layers take one for each sequence."""
     in_flight_steps: int = 1
     """Steps of batched tokens that a windowed layer keeps beside its window."""
     latent_multiple: int = 1
@@ -185,6 +187,8 @@ class EngineRules:
     """Memory is read from the device, where every started allocation counts in full."""
     rank_spread_fraction: float = 0.004
     """How much of the card the least rank lies below the printed one."""
+    machines_spread_fraction: float = 0.024
+    """The same for ranks on several machines: 0.85 of 39.5 GiB and 2.1 of 121.6 GiB in two logs."""
 
 
 _MAX_DIGITS = 6
@@ -233,9 +237,18 @@ def band(value: float, low: float, high: float, source: str, *, unit: int = GIB)
     )
 
 
+def gpus_of_a_machine(gpu: Gpu) -> int:
+    """Return how many of a GPU a machine has at most: 8 in a server, 1 where it shares the memory of its host."""
+    return 1 if gpu.unified_memory else _GPUS_OF_A_SERVER
+
+
 def linked(gpu: Gpu, *, ranks: int) -> bool:
-    """Return whether ``ranks`` reach each other over the GPU's scale-up link: more than a machine's, within each."""
-    return gpu.scale_up is not None and gpu.scale_up.max_domain >= min(ranks, GPUS_OF_A_MACHINE)
+    """Return whether ``ranks`` reach each other over the GPU's scale-up link: more than a machine's, within each.
+
+    A bridge that is bought apart is taken to be absent (two RTX 3090 in two logs hold what PCIe cards do).
+    """
+    link = gpu.scale_up
+    return link is not None and not link.optional and link.max_domain >= min(ranks, gpus_of_a_machine(gpu))
 
 
 def non_torch(gpu: Gpu, *, ranks: int) -> Band:
@@ -255,7 +268,7 @@ def non_torch(gpu: Gpu, *, ranks: int) -> Band:
     return band(0.35, 0.2, 0.6, "PCIe without custom all-reduce, TP 2 and more: 0.2 to 0.4 GiB seen")
 
 
-GPUS_OF_A_MACHINE = 8
+_GPUS_OF_A_SERVER = 8
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
 _ALIASES = {
     "trt-llm": "tensorrt-llm",
@@ -280,7 +293,7 @@ def engine_rules(engine: str, version: str | None, gpu: Gpu, *, tp: int, pp: int
         case "vllm":
             from infcalc.engines.vllm import rules  # noqa: PLC0415 - only the asked engine is loaded
 
-            return rules(version, gpu, ranks=tp * dp)
+            return rules(version, gpu, ranks=tp * dp, pp=pp)
         case "sglang":
             from infcalc.engines import sglang  # noqa: PLC0415
 

@@ -137,7 +137,7 @@ _HUGE_BYTES = 160 * GIB
 _WIDE_TP = 8
 
 
-def rules(version: str | None, gpu: Gpu, *, ranks: int) -> EngineRules:
+def rules(version: str | None, gpu: Gpu, *, ranks: int, pp: int = 1) -> EngineRules:
     """Return vLLM's rules at ``version`` on ``gpu``; None is the newest known version."""
     named = version or NEWEST
     at = parse_version(named)
@@ -183,8 +183,10 @@ def rules(version: str | None, gpu: Gpu, *, ranks: int) -> EngineRules:
         printed_line_source=_printed_line(at, hybrid=hybrid),
         allocator=Allocator.PAGE_GROUPS if hybrid else Allocator.UNIFORM,
         null_blocks=0 if generation == "v0" else 1,
+        # "max_num_seqs exceeds available Mamba cache blocks": builds of August 2026 (recipes PR 831).
+        refuses_more_states=at >= (0, 26),
         recurrent_pages=2 if at >= (0, 20) else 1,
-        in_flight_steps=2 if at >= (0, 20) else 1,
+        in_flight_steps=_in_flight(at, generation, pp),
         latent_multiple=128 if (0, 7) <= at < (0, 8) else 1,
         latent_as_heads=at < (0, 7),
         absorbed_latent_copies=0 if at < (0, 7) else 1,
@@ -207,6 +209,18 @@ def _generation(named: str, at: tuple[int, ...], gpu: Gpu) -> str:
     if at < _LAST_V0 and gpu.vendor == "NVIDIA" and (0,) < _capability(gpu) < _AMPERE:
         return "v0"
     return at_version(_GENERATION, at).value
+
+
+def _in_flight(at: tuple[int, ...], generation: str, pp: int) -> int:
+    """Return the batches at work at once (``max_concurrent_batches``): two with asynchronous scheduling, or the stages.
+
+    Model runner V2 keeps one beside those of the stages. Before 0.20 windows were sized for one step.
+    """
+    if at < (0, 20):
+        return 1
+    if pp == 1:
+        return 2
+    return pp + 1 if generation == "v2" else pp
 
 
 def _expert_inner_multiple(gpu: Gpu) -> int:
@@ -285,7 +299,7 @@ _NON_TORCH: dict[_Place, tuple[Since[_Buffers], ...]] = {
     ),
     _Place.PCIE: (
         _since((0,), (0.32, 0.2, 0.45), "PCIe with TP up to 0.11: 0.25 to 0.4 GiB (4 logs)"),
-        _since((0, 12), (0.5, 0.25, 1.2), "PCIe with TP from 0.12: 0.3 to 1.0 GiB, once 2.7"),
+        _since((0, 12), (0.32, 0.05, 1.2), "PCIe with TP from 0.12: 0.1 to 0.6 GiB (5 logs), once 2.7"),
     ),
     _Place.FIRST_NVLINK: (
         _since(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from infcalc.engines.rules import GPUS_OF_A_MACHINE, Band, FractionBase
+from infcalc.engines.rules import Band, FractionBase, gpus_of_a_machine
 from infcalc.frozen import frozen
 from infcalc.memory.blocks import (
     PagePlan,
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from infcalc.spec.kv import KvFormat
     from infcalc.spec.model import Model
     from infcalc.spec.parallelism import Parallelism
-
-
-_SPREAD_OF_MACHINES = 6
-"""Ranks on several machines differ by more: 0.85 GiB of 39.5 in one log."""
 
 
 class Basis(StrEnum):
@@ -97,6 +93,8 @@ class Ledger:
     offload_bytes: int
     """Weights that lie in host memory."""
     page_groups: tuple[str, ...]
+    num_recurrent_groups: int = 0
+    """Groups of layers that take whole blocks per sequence, whatever its length."""
     padding_fraction: float
 
     @property
@@ -157,14 +155,17 @@ def _of_stage(
     basis: Basis,
 ) -> Ledger:
     cut = plan(model, kv, parallelism, rules, settings, stage=budget.stage)
-    several = parallelism.num_gpus > GPUS_OF_A_MACHINE
+    several = parallelism.num_gpus > gpus_of_a_machine(gpu)
     # The blocks are those of the least rank, the printed pool is mostly that of the first.
     ranks = parallelism.tp * parallelism.pp
-    spread = round(rules.rank_spread_fraction * gpu.cuda_total_bytes) if ranks > 1 else 0
-    least = max(0, budget.kv_pool_bytes - spread * _SPREAD_OF_MACHINES) if several else budget.kv_pool_bytes
+    share = rules.machines_spread_fraction if several else rules.rank_spread_fraction
+    spread = round(share * gpu.cuda_total_bytes) if ranks > 1 else 0
+    least = max(0, budget.kv_pool_bytes - spread) if several else budget.kv_pool_bytes
     blocks, tokens, concurrency = printed(least, cut, rules, settings)
-    spread *= 2 * _SPREAD_OF_MACHINES if several else 1
-    _, tokens_low, concurrency_low = printed(max(0, budget.kv_pool_low_bytes - spread), cut, rules, settings)
+    # Ranks of several machines differ independently of what the band holds; within one, the least is known to be lower.
+    below = budget.kv_pool_bytes - budget.kv_pool_low_bytes
+    lowest = budget.kv_pool_bytes - (round((below**2 + (2 * spread) ** 2) ** 0.5) if several else below + spread)
+    _, tokens_low, concurrency_low = printed(max(0, lowest), cut, rules, settings)
     _, tokens_high, concurrency_high = printed(budget.kv_pool_high_bytes, cut, rules, settings)
     request = _request_bytes(cut, rules, settings)
     lacking = budget.missing_bytes + max(0, request - budget.kv_pool_bytes)
@@ -180,7 +181,8 @@ def _of_stage(
         reserve_bytes=_reserve(gpu, rules, budget),
         lines=_lines(model, parallelism, rules, budget, basis),
         kv_pool_bytes=budget.kv_pool_bytes,
-        kv_pool_bytes_low=budget.kv_pool_low_bytes,
+        # The printed pool may be that of any rank.
+        kv_pool_bytes_low=max(0, lowest if several else budget.kv_pool_low_bytes),
         kv_pool_bytes_high=budget.kv_pool_high_bytes,
         kv_blocks=blocks,
         block_tokens=cut.block_tokens,
@@ -202,6 +204,7 @@ def _of_stage(
         fits=lacking == 0,
         offload_bytes=budget.offload_bytes,
         page_groups=_described(cut),
+        num_recurrent_groups=sum(group.recurrent for group in cut.groups),
         padding_fraction=cut.padding_fraction,
     )
 

@@ -12,6 +12,8 @@ class Link:
     name: str
     bytes_per_s: float
     max_domain: int = 1
+    optional: bool = False
+    """A bridge that is bought apart: machines without one reach the other GPU over PCIe."""
 
 
 @frozen

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from infcalc import files
-from infcalc.api.validating import ValidationResult, ValidationSummary, validate_memory, validated
+from infcalc.api.ledger import state_warnings
+from infcalc.api.validating import ValidationResult, ValidationSummary, predict, validate_memory, validated
 from infcalc.errors import FileProblem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,12 +47,7 @@ def overall(quantity: str) -> ValidationSummary:
         ("weights_bytes", 0.005, 0.03),
         ("kv_pool_bytes", 0.03, 0.25),
         ("kv_pool_of_card_fraction", 0.008, 0.04),
-        pytest.param(
-            "kv_cache_tokens",
-            0.03,
-            0.25,
-            marks=pytest.mark.xfail(strict=True, reason="25.9 % at p90: three blocks-only logs of RTX PRO 6000 cards"),
-        ),
+        ("kv_cache_tokens", 0.03, 0.25),
         ("max_concurrency", 0.04, 0.25),
     ],
 )
@@ -61,14 +57,6 @@ def test_errors_stay_within_what_is_claimed(quantity: str, median: float, p90: f
     assert row.p90_abs_error_fraction is not None
     assert row.median_abs_error_fraction <= median
     assert row.p90_abs_error_fraction <= p90
-    assert row.band_coverage_fraction is not None
-    assert 0.72 <= row.band_coverage_fraction <= 0.92
-
-
-def test_tokens_are_right_in_the_median_and_within_their_bands() -> None:
-    row = overall("kv_cache_tokens")
-    assert row.median_abs_error_fraction is not None
-    assert row.median_abs_error_fraction <= 0.03
     assert row.band_coverage_fraction is not None
     assert 0.72 <= row.band_coverage_fraction <= 0.92
 
@@ -198,3 +186,25 @@ def test_what_a_log_does_not_say_is_a_reason() -> None:
     assert "unknown model" in cases[0].reason
     assert "ranks" in cases[1].reason
     assert "unknown GPU" in cases[2].reason
+
+
+def test_a_started_engine_was_asked_for_no_more_sequences_than_it_has_states_for() -> None:
+    """Each sequence takes a block of recurrent layers: with its default of 1,024 this engine would not have started."""
+    entry = {
+        "id": "hybrid",
+        "quality": "full",
+        "engine": "vllm",
+        "version": "0.28",
+        "model": "Qwen/Qwen3.8-27B",
+        "gpu": "H100-80GB",
+        "tp": 1,
+        "gpu_memory_utilization": 0.92,
+        "max_model_len": 32768,
+        "available_kv_gib": 17.0,
+    }
+    asked = [predict({**entry, **more}, files.load_catalog()) for more in ({}, {"max_num_seqs": 1024})]
+    assert [one.deployment.max_num_seqs for one in asked] == [256, 1024]
+    assert state_warnings(asked[0].deployment, asked[0].ledger) == []
+    (said,) = state_warnings(asked[1].deployment, asked[1].ledger)
+    assert "--max-num-seqs" in said
+    assert asked[0].ledger.kv_pool_bytes > asked[1].ledger.kv_pool_bytes

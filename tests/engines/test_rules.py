@@ -2,7 +2,15 @@ from dataclasses import replace
 
 import pytest
 
-from infcalc.engines.rules import FractionBase, Since, at_version, engine_rules, non_torch, parse_version
+from infcalc.engines.rules import (
+    FractionBase,
+    Since,
+    at_version,
+    engine_rules,
+    gpus_of_a_machine,
+    non_torch,
+    parse_version,
+)
 from infcalc.engines.vllm import NEWEST
 from infcalc.errors import UnknownName, UsageError
 from infcalc.spec.hardware import Gpu, Link
@@ -172,3 +180,26 @@ def test_engine_v1_needs_ampere() -> None:
 def test_graphs_are_charged_by_v1_and_not_by_runner_v2() -> None:
     one, two = (engine_rules("vllm", version, A100, tp=1).cuda_graph_bytes for version in ("0.28", "0.28+v2"))
     assert one > two == 0
+
+
+def test_windows_keep_what_all_batches_at_work_may_add() -> None:
+    def steps(version: str, pp: int) -> int:
+        return engine_rules("vllm", version, A100, tp=1, pp=pp).in_flight_steps
+
+    assert [steps("0.19.1", pp) for pp in (1, 4)] == [1, 1]
+    assert [steps("0.33", pp) for pp in (1, 2, 4)] == [2, 2, 4]
+    assert [steps("0.33+v2", pp) for pp in (1, 2, 4)] == [2, 3, 5]
+
+
+def test_a_bridge_bought_apart_is_taken_to_be_absent() -> None:
+    link = Link(name="NVLink3 bridge", bytes_per_s=56.25e9, max_domain=2)
+    with_bridge = replace(A100, compute_capability="8.6", scale_up=link)
+    without = replace(with_bridge, scale_up=replace(link, optional=True))
+    one, two = (engine_rules("vllm", "0.24", gpu, tp=2).non_torch.value_bytes for gpu in (with_bridge, without))
+    assert two < one
+    assert two == engine_rules("vllm", "0.24", replace(without, scale_up=None), tp=2).non_torch.value_bytes
+
+
+def test_a_gpu_that_shares_its_hosts_memory_is_a_machine_of_its_own() -> None:
+    assert gpus_of_a_machine(A100) == 8
+    assert gpus_of_a_machine(replace(A100, unified_memory=True)) == 1
