@@ -202,16 +202,18 @@ def _read_document(path: str, place: str) -> Document:
 
 
 def read_yaml(path: str) -> object:
-    """Return the value of a YAML file.
+    """Return the value of a YAML file (``-``: standard input).
 
     Raises:
         FileProblem: missing, too large, no text, or no YAML; the first fault is named with its line.
 
     """
-    document = _parse_document(_read_limited(path, MAX_TEXT_BYTES), path)
+    named = "standard input" if path == "-" else path
+    text = _decoded(_read_standard_input(MAX_TEXT_BYTES), named) if path == "-" else _read_limited(path, MAX_TEXT_BYTES)
+    document = _parse_document(text, named)
     if document.faults:
         (place, message), *_ = document.faults
-        raise FileProblem(message, place=f"{path}:{document.line(place)}", hint="write valid YAML")
+        raise FileProblem(message, place=f"{named}:{document.line(place)}", hint="write valid YAML")
     return document.value
 
 
@@ -291,7 +293,10 @@ def _read_standard_input(max_bytes: int) -> bytes:
 
 
 def _read_limited(path: str, max_bytes: int) -> str:
-    content = _read_bytes(path, max_bytes)
+    return _decoded(_read_bytes(path, max_bytes), path)
+
+
+def _decoded(content: bytes, path: str) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:

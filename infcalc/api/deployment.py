@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import distinct
+from infcalc.engines.limits import limits
 from infcalc.engines.rules import EngineRules, engine_rules, gpus_of_a_machine, parse_version
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
@@ -34,6 +35,8 @@ _REFERENCE = "reference scenario"
 _GIVEN = "given"
 _WHOLE_FORMATS = frozenset({"bf16", "fp16", "fp32"})
 _MAX_COUNT = 1_000_000
+_MAX_DRAFT_TOKENS = 128
+"""Far beyond what any engine drafts in one step."""
 MAX_TOKENS = 2**40
 _FALLBACK_LENGTH = 2048
 """What vLLM takes where a config names no length."""
@@ -200,8 +203,9 @@ def check_numbers(ask: Ask) -> None:
         "--lora-rank": ask.lora_rank,
         "--max-loras": ask.num_adapters,
     }
+    most = {"--max-model-len": MAX_TOKENS, "--mtp-tokens": _MAX_DRAFT_TOKENS}
     for option, value in counts.items():
-        limit = MAX_TOKENS if option == "--max-model-len" else _MAX_COUNT
+        limit = most.get(option, _MAX_COUNT)
         if value is not None and not 1 <= value <= limit:
             raise UsageError(f"{value} is out of range", place=option, hint=f"a whole number from 1 to {limit:,}")
     for option, num_bytes in (("--cpu-offload-gb", ask.cpu_offload_bytes), ("--kv-offload-gib", ask.kv_offload_bytes)):
@@ -215,7 +219,48 @@ def check_numbers(ask: Ask) -> None:
 def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> Deployment:
     from infcalc import files  # noqa: PLC0415 - opening files is only needed here
 
-    return deploy(ask, files.load_model(catalog, model_name), catalog.gpu(gpu_name))
+    deployment = deploy(ask, files.load_model(catalog, model_name), catalog.gpu(gpu_name))
+    _check_engine(ask, deployment)
+    return deployment
+
+
+def _check_engine(ask: Ask, deployment: Deployment) -> None:
+    """Refuse settings with which the engine does not start, whatever the memory.
+
+    Raises:
+        UsageError: one of them, with values that would do.
+
+    """
+    engine = deployment.rules.engine
+    rule = limits(engine)
+    sizes = rule.block_sizes
+    if ask.block_size is not None and not sizes.admit(ask.block_size):
+        hint = f"{engine} takes {sizes.words}" if sizes.values or sizes.multiple_of else f"leave it out for {engine}"
+        raise UsageError(f"{ask.block_size} is no block size of {engine}", place="--block-size", hint=hint)
+    running, step = deployment.max_num_seqs, deployment.max_num_batched_tokens
+    if rule.sequences_within_step and running > step:
+        own = "" if ask.max_num_batched_tokens else f", the default on {deployment.gpu.name}"
+        raise UsageError(
+            f"{running:,} sequences do not fit into a step of {step:,} tokens (--max-num-batched-tokens{own}): "
+            f"{engine} refuses that",
+            place="--max-num-seqs",
+            hint=f"--max-num-seqs {step} or fewer, or --max-num-batched-tokens {running} or more",
+        )
+    ranks = deployment.parallelism.tp * deployment.parallelism.dp
+    if rule.experts_over_all_ranks and deployment.parallelism.ep not in {1, ranks}:
+        raise UsageError(
+            f"{deployment.parallelism.ep} of {ranks} ranks: {engine} spreads experts over all ranks of TP x DP or none",
+            place="--ep",
+            hint=f"use --ep 1 or --ep {ranks}",
+        )
+    if ask.lora_rank is not None and rule.lora_ranks and ask.lora_rank not in rule.lora_ranks:
+        wider = next((rank for rank in rule.lora_ranks if rank >= ask.lora_rank), None)
+        listed = ", ".join(str(rank) for rank in rule.lora_ranks)
+        raise UsageError(
+            f"{engine} has no adapters of rank {ask.lora_rank}",
+            place="--lora-rank",
+            hint=f"use {wider}, which holds smaller ranks too; it takes {listed}" if wider else f"it takes {listed}",
+        )
 
 
 def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bool = True) -> Deployment:
@@ -240,8 +285,15 @@ def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bo
         notes.append(f"{model.name} is stored in fp32; engines load it in 16 bit, as assumed here")
     quantization, weights, weights_origin = _weights(ask, model)
     ranks = {"tp": parallelism.tp, "pp": parallelism.pp, "dp": parallelism.dp}
-    version, version_talk = _known_version(ask.engine or REFERENCE_ENGINE, ask.engine_version)
-    rules = engine_rules(ask.engine or REFERENCE_ENGINE, version, gpu, **ranks)
+    if ask.num_adapters is not None and ask.lora_rank is None:
+        raise UsageError(
+            f"{ask.num_adapters} adapters of no rank",
+            place="--max-loras",
+            hint="add --lora-rank, such as --lora-rank 16",
+        )
+    newest = engine_rules(ask.engine or REFERENCE_ENGINE, None, gpu, **ranks)
+    version, version_talk = _known_version(newest, ask.engine_version)
+    rules = newest if version is None else engine_rules(ask.engine or REFERENCE_ENGINE, version, gpu, **ranks)
     talk += [*version_talk, *_version_warnings(rules), *_machine_warnings(gpu, parallelism)]
     fraction = _fraction(ask, rules, strict=strict)
     scheduler = rules.scheduler
@@ -370,7 +422,8 @@ def _parallelism(ask: Ask, model: Model, notes: list[str], *, strict: bool = Tru
             notes.append(f"{model.name} cannot be split over {REFERENCE_GPUS} ranks: TP {tp} taken")
     parallelism = Parallelism(tp=tp, pp=pp, dp=dp, ep=ask.ep or 1, dcp=dcp)
     if strict:
-        check_divisible(model, parallelism)
+        named = f"--gpus {ask.num_gpus} (TP {tp})" if ask.num_gpus is not None and ask.tp is None else ""
+        check_divisible(model, parallelism, tp_named=named)
         _check_dcp(model, parallelism)
     elif pp > model.num_layers:
         raise UsageError(f"--pp {pp} is more than the {model.num_layers} layers of {model.name}")
@@ -406,6 +459,9 @@ def _stated(ask: Ask) -> tuple[Input, ...]:
     found = (
         ("method", ask.method, "--method"),
         ("mtp_tokens", ask.num_draft_tokens, "--mtp-tokens"),
+        ("lora_rank", ask.lora_rank, "--lora-rank"),
+        ("max_loras", ask.num_adapters, "--max-loras"),
+        ("text_only", ask.text_only, "--text-only"),
         ("cpu_offload_bytes", ask.cpu_offload_bytes, "--cpu-offload-gb"),
         ("kv_offload_bytes", ask.kv_offload_bytes, "--kv-offload-gib"),
     )
@@ -487,21 +543,29 @@ def _version_warnings(rules: EngineRules) -> list[str]:
     return [f"{rules.engine} {rules.version}: the newest rules known are of {rules.newest}, and those were taken"]
 
 
-def _known_version(engine: str, text: str | None) -> tuple[str | None, tuple[str, ...]]:
-    """Return the version whose rules hold for what a user calls a version, and a warning where that is not the same."""
+def _known_version(newest: EngineRules, text: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """Return the version whose rules hold for what a user calls a version, and a warning where that is not the same.
+
+    ``newest`` are the rules of the engine's newest known version.
+    """
     # The builds of llama.cpp are called by commit; its rules are one set.
-    if text is None or engine.strip().lower() in {"llama.cpp", "llamacpp", "llama-server", "llama_cpp"}:
+    if text is None or newest.oldest == newest.newest:
         return text, ()
     try:
         parse_version(text)
-    except UsageError as unread:
+    except UsageError:
         from infcalc.engines.reported import read_version_text  # noqa: PLC0415 - only for unusual versions
 
-        read = read_version_text(engine.strip().lower(), text)
+        read = read_version_text(newest.engine, text)
         if read.version is None:
             if not any(letter.isalpha() for letter in text):
-                raise unread from None
-            return None, (f"version {text!r} is not known: the newest rules known of {engine} taken",)
+                raise UsageError(
+                    f"{text!r} is not a version of {newest.engine}",
+                    place="--engine-version",
+                    hint=f"write it like {newest.newest}; rules are known from {newest.oldest} to {newest.newest}",
+                ) from None
+            known = f"of {newest.oldest} to {newest.newest}, and those of {newest.newest} were taken"
+            return None, (f"{newest.engine} version {text!r} is not known: the rules known are {known}",)
         return read.version, read.assumptions or (f"version {text!r}: the rules of {read.version} taken",)
     return text, ()
 

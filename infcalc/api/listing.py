@@ -96,6 +96,7 @@ def models(ask: Ask | None = None, *, text: str = "") -> Answer[ModelsResult]:
         command="models",
         results=(ModelsResult(models=tuple(_model_row(model) for model in found)),),
         inputs=_text(text),
+        warnings=() if found else _unmatched(text, catalog, "models"),
     )
 
 
@@ -109,7 +110,22 @@ def gpus(ask: Ask | None = None, *, text: str = "") -> Answer[GpusResult]:
         if wanted
         in _spelled(entry.gpu.name, entry.gpu.title, entry.gpu.architecture, entry.gpu.vendor, *entry.gpu.aliases)
     ]
-    return Answer(command="gpus", results=(GpusResult(gpus=tuple(_gpu_row(gpu) for gpu in found)),), inputs=_text(text))
+    return Answer(
+        command="gpus",
+        results=(GpusResult(gpus=tuple(_gpu_row(gpu) for gpu in found)),),
+        inputs=_text(text),
+        warnings=() if found else _unmatched(text, catalog, "gpus"),
+    )
+
+
+def _unmatched(text: str, catalog: Catalog, section: str) -> tuple[str, ...]:
+    """Return the warning that nothing holds the asked text, with names that come near."""
+    from infcalc.catalog.lookup import nearest  # noqa: PLC0415 - only where nothing was found
+
+    what, command = ("model", "models") if section == "models" else ("GPU", "gpus")
+    near = nearest(text, catalog.index(section))
+    mend = f"near it: {', '.join(near)}" if near else f"`infcalc {command} list` lists all"
+    return (f"no {what} holds {text!r} in its name, id or architecture; {mend}",)
 
 
 def show(name: str, ask: Ask | None = None, *, sections: tuple[str, ...] = ("models", "gpus")) -> Answer[ShowResult]:

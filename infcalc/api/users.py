@@ -11,7 +11,7 @@ from infcalc.frozen import frozen
 from infcalc.memory.blocks import plan
 from infcalc.spec.explain import Explanation, Input
 from infcalc.units import format_seconds
-from infcalc.workload.lengths import Lengths, described, mean_tokens, parse_lengths
+from infcalc.workload.lengths import FORMS, Lengths, described, mean_tokens, parse_lengths
 from infcalc.workload.residence import (
     P95,
     Demand,
@@ -245,7 +245,7 @@ def _lengths(value: str | int | None, option: str) -> Lengths:
     try:
         return parse_lengths(str(value))
     except ValueError as wrong:
-        raise UsageError(str(wrong), place=option, hint="a number of tokens or a distribution") from None
+        raise UsageError(str(wrong), place=option, hint=f"write {FORMS}") from None
 
 
 def _demand(deployment: Deployment, form: KvFormat, stage: int, traffic: Traffic, *, reserved: bool) -> Demand:

@@ -99,9 +99,10 @@ def with_signature(
     """Return a function with one keyword parameter per option, that calls ``run`` with them as a dictionary."""
 
     def callback(**given: Any) -> None:  # noqa: ANN401 - the parameters are those of the signature below
-        from infcalc.cli.given import refuse_empty  # noqa: PLC0415 - help needs no api
+        from infcalc.cli.given import refuse_empty, refuse_empty_arguments  # noqa: PLC0415 - help needs no api
 
         refuse_empty(options, given)
+        refuse_empty_arguments([name for name, _, _ in arguments], given)
         raise typer.Exit(run(given))
 
     parameters = [(name, annotation, default) for name, annotation, default in arguments]

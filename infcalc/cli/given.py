@@ -32,6 +32,20 @@ def refuse_empty(table: Sequence[Option], options: Mapping[str, Any]) -> None:
             raise UsageError("an empty value", place=option.flags[0], hint="leave the option out to get its default")
 
 
+def refuse_empty_arguments(names: Iterable[str], options: Mapping[str, Any]) -> None:
+    """Refuse an argument without content, for the same reason.
+
+    Raises:
+        UsageError: an argument is there, and is blank.
+
+    """
+    for name in names:
+        value = options.get(name)
+        if isinstance(value, str) and not value.strip():
+            hint = "name a file, or - for standard input" if name == "file" else "name it, or leave it out"
+            raise UsageError("an empty name", place=name.upper(), hint=hint)
+
+
 def ask_from(options: Mapping[str, Any]) -> Ask:
     """Return the ask of a command's options.
 

@@ -1,4 +1,4 @@
-"""``--require 'sequences>=100'``: gates on any key of a result."""
+"""``--require 'sequences>=100'``: gates on any key of a result, in all of its rows or in those that are picked."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import re
 from typing import TYPE_CHECKING, TypeAlias
 
 from infcalc.errors import ObjectiveNotMet, UsageError
+from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-_GATE = re.compile(r"^\s*([A-Za-z_][\w.]*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
+_GATE = re.compile(r"^\s*([A-Za-z_][\w.]*(?:\[[^\][]+\][\w.]*)*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
+_STEP = re.compile(r"([^.\[]+)((?:\[[^\]]*\])?)(?:\.|$)")
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">=": lambda left, right: left >= right,
     "<=": lambda left, right: left <= right,
@@ -22,8 +24,18 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 
 
+@frozen
+class Step:
+    """One name on the way to a number, and what the row that it leads to must hold: texts by key."""
+
+    name: str
+    row: Mapping[str, str]
+
+
 Gate: TypeAlias = "tuple[str, str, float]"
 """Key, operator and the number to compare with."""
+Place: TypeAlias = "tuple[tuple[str, Mapping[str, object]], ...]"
+"""Where a number stands: each name on the way to it, and the row (of a list) that it led to, else nothing."""
 
 
 def read_gate(text: str) -> Gate:
@@ -35,8 +47,13 @@ def read_gate(text: str) -> Gate:
     """
     match = _GATE.match(text)
     if match is None:
-        raise UsageError(f"{text!r} is not a gate", place="--require", hint="write it like 'sequences>=100'")
+        raise UsageError(
+            f"{text!r} is not a gate",
+            place="--require",
+            hint="write it like 'sequences>=100' or 'rows[kv_dtype=fp8].sequences>=100'",
+        )
     key, operator, number = match.groups()
+    steps_of(key)
     words = {"true": "1", "false": "0"}
     try:
         limit = float(words.get(number.lower(), number))
@@ -47,10 +64,32 @@ def read_gate(text: str) -> Gate:
     return key, operator, limit
 
 
+def steps_of(key: str) -> tuple[Step, ...]:
+    """Return the steps of a key such as ``summary[quantity=kv_pool_bytes,group=all].median_abs_error_fraction``.
+
+    Raises:
+        UsageError: a condition in brackets is not ``key=text``.
+
+    """
+    steps = []
+    for name, brackets in _STEP.findall(key):
+        row: dict[str, str] = {}
+        for condition in brackets.strip("[]").split(",") if brackets else ():
+            word, equals, wanted = condition.partition("=")
+            if not equals or not word.strip() or not wanted.strip("=' \""):
+                raise UsageError(
+                    f"{brackets} picks no rows", place="--require", hint="write it like rows[kv_dtype=fp8].sequences"
+                )
+            row[word.strip()] = wanted.strip("=' \"")
+        steps.append(Step(name=name, row=row))
+    return tuple(steps)
+
+
 def check(gates: Iterable[str], result: object) -> None:
     """Check every gate against every value its key has in ``result`` (a key in several rows must hold in all).
 
-    ``rows.sequences`` names a key by its path, ``sequences`` any key of that name at any depth.
+    ``rows.sequences`` names a key by its path, ``sequences`` any key of that name at any depth;
+    ``rows[kv_dtype=fp8].sequences`` only the rows that hold that text.
 
     Raises:
         UsageError: a gate cannot be read or names no key with a number.
@@ -58,12 +97,13 @@ def check(gates: Iterable[str], result: object) -> None:
 
     """
     failed: list[str] = []
+    found = tuple(numbers(result))
     for gate in gates:
         key, operator, limit = read_gate(gate)
-        values = [value for path, value in numbers(result) if path == key or path.endswith(f".{key}")]
+        steps = steps_of(key)
+        values = [value for place, value in found if _leads_to(steps, place)]
         if not values:
-            known = sorted({path.rsplit(".", 1)[-1] for path, _ in numbers(result)})
-            raise UsageError(f"no number {key!r} in the result", place="--require", hint=f"keys: {', '.join(known)}")
+            raise _nowhere(key, steps, tuple(place for place, _ in found))
         broken = [value for value in values if not _OPERATORS[operator](value, limit)]
         if broken:
             failed.append(f"{gate}: found {', '.join(f'{value:,g}' for value in broken)}")
@@ -71,15 +111,52 @@ def check(gates: Iterable[str], result: object) -> None:
         raise ObjectiveNotMet("; ".join(failed), place="--require")
 
 
-def numbers(value: object, path: str = "") -> Iterator[tuple[str, float]]:
-    """Yield every number in a JSON-like value with its dotted path (list positions left out)."""
+def _leads_to(steps: tuple[Step, ...], place: Place, *, named_only: bool = False) -> bool:
+    """Return whether a number stands where a key says, which may leave out the first names of its path."""
+    if len(steps) > len(place):
+        return False
+    for step, (name, row) in zip(steps, place[-len(steps) :], strict=True):
+        if step.name != name:
+            return False
+        if not named_only and any(_text(row.get(key)) != wanted.lower() for key, wanted in step.row.items()):
+            return False
+    return True
+
+
+def _text(value: object) -> str:
+    return str(value).lower()
+
+
+def _nowhere(key: str, steps: tuple[Step, ...], places: tuple[Place, ...]) -> UsageError:
+    """Return the error for a key that leads to no number, with what would."""
+    rows = [
+        row
+        for place in places
+        if _leads_to(steps, place, named_only=True)
+        for step, (_, row) in zip(steps, place[-len(steps) :], strict=True)
+        if step.row
+    ]
+    if rows:
+        wanted = dict.fromkeys(word for step in steps for word in step.row)
+        listed = [
+            f"{word}: {', '.join(dict.fromkeys(_text(row[word]) for row in rows if word in row)) or 'in no row'}"
+            for word in wanted
+        ]
+        return UsageError(f"no row of {key!r} with a number", place="--require", hint=f"rows have {'; '.join(listed)}")
+    known = sorted({place[-1][0] for place in places if place})
+    return UsageError(f"no number {key!r} in the result", place="--require", hint=f"keys: {', '.join(known)}")
+
+
+def numbers(value: object, place: Place = ()) -> Iterator[tuple[Place, float]]:
+    """Yield every number in a JSON-like value with the names and rows that lead to it."""
     if isinstance(value, bool):
-        yield path, float(value)
+        yield place, float(value)
     elif isinstance(value, int | float):
-        yield path, value
+        yield place, value
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from numbers(item, f"{path}.{key}" if path else str(key))
+            yield from numbers(item, (*place, (str(key), {})))
     elif isinstance(value, list):
         for item in value:
-            yield from numbers(item, path)
+            row = item if isinstance(item, dict) else {}
+            yield from numbers(item, (*place[:-1], (place[-1][0], row)) if place else place)

@@ -217,11 +217,12 @@ def parameters(tensors: Iterable[Tensor]) -> ParameterCount:
     )
 
 
-def check_divisible(model: Model, parallelism: Parallelism) -> None:
+def check_divisible(model: Model, parallelism: Parallelism, *, tp_named: str = "") -> None:
     """Check that the ranks of ``parallelism`` can divide ``model``.
 
     Query heads, feed-forward widths and the padded vocabulary must divide by TP; KV heads must divide TP or be divided
-    by it; EP divides TP x DP and is at most the number of experts; PP is at most the number of layers.
+    by it; EP divides TP x DP and is at most the number of experts; PP is at most the number of layers. ``tp_named`` is
+    the option that TP came from, as an error shall call it.
 
     Raises:
         UsageError: they cannot; the hint lists the values that can.
@@ -247,7 +248,7 @@ def check_divisible(model: Model, parallelism: Parallelism) -> None:
             str(tp) for tp in sizes if _undivided(model, replace(parallelism, tp=tp, ep=1 if ep == 1 else tp)) is None
         ]
         raise UsageError(
-            f"--tp {parallelism.tp} cannot split {model.name}: {problem}",
+            f"{tp_named or f'--tp {parallelism.tp}'} cannot split {model.name}: {problem}",
             hint=f"TP values that divide it: {', '.join(valid)}" if valid else "no TP value divides it",
         )
 

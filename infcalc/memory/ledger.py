@@ -250,7 +250,7 @@ def _lines(
     if towers and basis is Basis.EXACT:
         lines.insert(1, _exact("towers", towers, f"within the weights: {', '.join(model.unmodelled)}, in 16 bit"))
     if budget.offload_bytes:
-        lines.append(_exact("offload", 0, f"{budget.offload_bytes:,} bytes of the weights lie in host memory"))
+        lines.append(_exact("offload", 0, f"{format_bytes(budget.offload_bytes)} of the weights lie in host memory"))
     kept = {"weights", "activation", "non_torch", "cuda_graphs", "offload"}
     return tuple(line for line in lines if line.num_bytes or line.name in kept)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.frozen import frozen
+from infcalc.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,6 +69,12 @@ def narrowed(table: Table) -> Table:
     return replace(table, columns=tuple(column for column in table.columns if not column.aside))
 
 
+def left_out(table: Table) -> str:
+    """Return in words which columns :func:`narrowed` drops, and where they are; empty where it drops none."""
+    headings = list(dict.fromkeys(column.heading for column in table.columns if column.aside))
+    return f"not shown at this width: {', '.join(headings)}; --json has all" if headings else ""
+
+
 def shown(value: object, column: Column) -> str:
     """Return one value as its column prints it; a value that does not exist is a dash."""
     return "-" if value is None else column.show(value)
@@ -99,5 +106,12 @@ def lead_line(inputs: tuple[Input, ...]) -> str:
 
 def _named(item: Input) -> str:
     values = item.value if isinstance(item.value, tuple) else (item.value,)
-    shown_values = " ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in values)
-    return f"{item.name.replace('_', ' ')} {shown_values}"
+    name = item.name.removesuffix("_bytes")
+    shown_values = " ".join(_input(value, in_bytes=name != item.name) for value in values)
+    return f"{name.replace('_', ' ')} {shown_values}".removesuffix(" True")
+
+
+def _input(value: object, *, in_bytes: bool) -> str:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return str(value)
+    return format_bytes(value) if in_bytes else f"{value:,}"

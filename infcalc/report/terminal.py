@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, TextIO
 
-from infcalc.report.table import Table, View, cells, narrowed
+from infcalc.report.table import Table, View, cells, left_out, narrowed
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -29,7 +29,10 @@ def show(view: View, stream: TextIO) -> None:
     for table in view.tables:
         if table.rows:
             console.print()
-            console.print(_rich(table if console.width >= _WIDE else narrowed(table)))
+            wide = console.width >= _WIDE
+            console.print(_rich(table if wide else narrowed(table)))
+            if not wide and left_out(table):
+                console.print(left_out(table), style="dim", markup=False)
     if view.drawing:
         console.print()
         console.print(view.drawing, markup=False, no_wrap=True, overflow="crop")

@@ -54,7 +54,8 @@ _MAX_CV = 20.0
 _TOKENS = re.compile(r"^([0-9]+(?:\.[0-9]+)?)([kKmM]?)$")
 _PERCENTILE = re.compile(r"^p([0-9]{1,2}(?:\.[0-9]+)?)$")
 _TWO = 2
-_FORMS = "512, lognormal:mean=500,cv=1.2, lognormal:p50=200,p90=900, uniform:min=100,max=900 or exponential:mean=300"
+FORMS = "512, 4k, lognormal:mean=500,cv=1.2, lognormal:p50=200,p90=900, uniform:min=100,max=900 or exponential:mean=300"
+"""What lengths are written like, for errors."""
 
 
 def parse_lengths(text: str) -> Lengths:
@@ -91,7 +92,7 @@ def parse_lengths(text: str) -> Lengths:
         case "lognormal":
             return _lognormal(values, text)
         case _:
-            raise ValueError(f"{word!r} is no distribution; write {_FORMS}")
+            raise ValueError(f"{word!r} is no distribution")
 
 
 def described(lengths: Lengths) -> str:
@@ -241,7 +242,7 @@ def _plain(text: str, what: str) -> float:
 def _tokens(text: str, what: str) -> float:
     match = _TOKENS.match(text)
     if match is None:
-        raise ValueError(f"{what}: {text!r} is not a number of tokens; write {_FORMS}")
+        raise ValueError(f"{what}: {text!r} is not a number of tokens")
     number, suffix = match.groups()
     value = float(number) * {"": 1, "k": KIB, "m": KIB**2}[suffix.lower()]
     if not 1 <= value <= _MAX_TOKENS:
@@ -252,12 +253,12 @@ def _tokens(text: str, what: str) -> float:
 def _only(values: dict[str, float], name: str, key: str) -> float:
     if len(values) == 1 and set(values) <= {"", key, "value"}:
         return next(iter(values.values()))
-    raise ValueError(f"{name} takes {key}=TOKENS; write {_FORMS}")
+    raise ValueError(f"{name} takes {key}=TOKENS")
 
 
 def _exactly(values: dict[str, float], name: str, *keys: str) -> tuple[float, ...]:
     if set(values) != set(keys):
-        raise ValueError(f"{name} takes {' and '.join(keys)}; write {_FORMS}")
+        raise ValueError(f"{name} takes {' and '.join(keys)}")
     return tuple(values[key] for key in keys)
 
 
@@ -269,7 +270,7 @@ def _lognormal(values: dict[str, float], text: str) -> Lengths:
         return Lognormal(median_tokens=values["mean"] * math.exp(-0.5 * spread**2), log_deviation=spread)
     points = [(float(match[1]) / 100, value) for key, value in values.items() if (match := _PERCENTILE.match(key))]
     if len(points) != _TWO or len(values) != _TWO or not all(0 < share < 1 for share, _ in points):
-        raise ValueError(f"{text!r}: a lognormal takes mean and cv, or two percentiles; write {_FORMS}")
+        raise ValueError(f"{text!r}: a lognormal takes mean and cv, or two percentiles")
     (first, low), (second, high) = sorted(points)
     if first == second or low > high:
         raise ValueError(f"{text!r}: the higher percentile must be the longer")

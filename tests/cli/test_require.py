@@ -16,7 +16,22 @@ def test_a_key_in_several_rows_must_hold_in_all() -> None:
     assert failure.value.exit_code == 4
 
 
-@pytest.mark.parametrize("gate", ["sequences", "sequences>=", ">=3", "sequences>=many", "sequences>=nan", "a b>1"])
+@pytest.mark.parametrize(
+    "gate",
+    [
+        "sequences",
+        "sequences>=",
+        ">=3",
+        "sequences>=many",
+        "sequences>=nan",
+        "a b>1",
+        "a[]>1",
+        "a[b>1",
+        "a[b]>1",
+        "a[=c]>1",
+        "a[b=]>1",
+    ],
+)
 def test_what_is_no_gate_is_bad_usage(gate: str) -> None:
     with pytest.raises(UsageError):
         check([gate], RESULT)
@@ -25,3 +40,33 @@ def test_what_is_no_gate_is_bad_usage(gate: str) -> None:
 def test_an_unknown_key_lists_the_known_ones() -> None:
     with pytest.raises(UsageError, match="context_tokens"):
         check(["sequence>=1"], RESULT)
+
+
+SUMMARY = {
+    "summary": [
+        {"quantity": "kv_pool_bytes", "group": "all", "median_abs_error_fraction": 0.02, "worst": {"of_fraction": 0.3}},
+        {"quantity": "kv_pool_bytes", "group": "tp 2", "median_abs_error_fraction": 0.09},
+        {"quantity": "weights_bytes", "group": "all", "median_abs_error_fraction": 0.001},
+        {"quantity": "kv_blocks", "group": "all", "median_abs_error_fraction": None},
+    ]
+}
+
+
+def test_conditions_in_brackets_pick_rows() -> None:
+    check(["summary[quantity=kv_pool_bytes,group=all].median_abs_error_fraction<=0.03"], SUMMARY)
+    check(["summary[ quantity = 'kv_pool_bytes', group=tp 2].median_abs_error_fraction == 0.09"], SUMMARY)
+    check(["summary[quantity=KV_POOL_BYTES,group=all].worst.of_fraction==0.3"], SUMMARY)
+    with pytest.raises(ObjectiveNotMet, match=r"<=0.03: found 0.09"):
+        check(["summary[quantity=kv_pool_bytes].median_abs_error_fraction<=0.03"], SUMMARY)
+
+
+def test_conditions_that_pick_nothing_list_what_could_be_picked() -> None:
+    with pytest.raises(UsageError, match=r"quantity: kv_pool_bytes, weights_bytes$"):
+        check(["summary[quantity=pool].median_abs_error_fraction<=0.03"], SUMMARY)
+    with pytest.raises(UsageError, match="size: in no row"):
+        check(["summary[size=3].median_abs_error_fraction<=0.03"], SUMMARY)
+
+
+def test_side_by_side_answers_are_rows_too() -> None:
+    both = {"side_by_side": [{"gpu": "a", "sequences": 3}, {"gpu": "b", "sequences": 9}]}
+    check(["side_by_side[gpu=b].sequences>=9"], both)

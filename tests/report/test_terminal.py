@@ -58,6 +58,8 @@ def test_a_narrow_terminal_leaves_out_what_stands_aside(monkeypatch: pytest.Monk
     narrow = drawn(monkeypatch, columns=80)
     assert "away" not in narrow
     assert "1234" in narrow
+    assert "not shown at this width: far; --json has all" in narrow
+    assert "not shown" not in drawn(monkeypatch, columns=140)
 
 
 def test_no_color_means_no_escape_codes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from infcalc.api.answer import Answer
     from infcalc.api.listing import GpusResult, ModelsResult, ShowResult
 
+_NOTHING = "nothing in the catalog matches"
 _DOUBTFUL = "? marks an entry with a figure that is not certain; `infcalc show NAME` says which"
 
 
@@ -34,7 +35,7 @@ def models_view(answer: Answer[ModelsResult]) -> View:
         ),
         rows=tuple({name: getattr(row, name) for name in row.__dataclass_fields__} for row in found),
     )
-    return view_of(answer, tables=(table,), findings=(_DOUBTFUL,))
+    return view_of(answer, tables=(table,), findings=(_DOUBTFUL if found else _NOTHING,))
 
 
 def gpus_view(answer: Answer[GpusResult]) -> View:
@@ -55,7 +56,7 @@ def gpus_view(answer: Answer[GpusResult]) -> View:
         ),
         rows=tuple({name: getattr(row, name) for name in row.__dataclass_fields__} for row in found),
     )
-    return view_of(answer, tables=(table,), findings=(_DOUBTFUL,))
+    return view_of(answer, tables=(table,), findings=(_DOUBTFUL if found else _NOTHING,))
 
 
 def show_view(answer: Answer[ShowResult]) -> View:

@@ -1,0 +1,123 @@
+"""What no engine can do or no command can read: exit 2, with what was given, where, and the mend."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from tests.journeys.command import infcalc
+
+Capture = pytest.CaptureFixture[str]
+MOE = ("--model", "qwen3-30b-a3b", "--gpu", "h100")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place", "mend"),
+    [
+        (
+            ("memory", "--max-num-seqs", "512", "--max-num-batched-tokens", "256"),
+            "--max-num-seqs: 512 sequences",
+            "--max-num-seqs 256 or fewer, or --max-num-batched-tokens 512 or more",
+        ),
+        (("kv", "--max-num-seqs", "4096"), "the default on a100-sxm4-80gb", "--max-num-batched-tokens 4096 or more"),
+        (("memory", "--mtp-tokens", "1000000", "--model", "deepseek-v3"), "--mtp-tokens: 1000000", "1 to 128"),
+        (("memory", "--max-loras", "3"), "--max-loras: 3 adapters of no rank", "--lora-rank 16"),
+        (("memory", "--lora-rank", "24"), "--lora-rank: vllm has no adapters of rank 24", "use 32"),
+        (("memory", "--lora-rank", "1000"), "--lora-rank", "it takes 1, 8, 16"),
+        (("memory", "--block-size", "7"), "--block-size: 7 is no block size of vllm", "1, 8 or a multiple of 16"),
+        (("kv", "--block-size", "48", "--engine", "tensorrt-llm"), "--block-size: 48", "a power of two"),
+        (("kv", "--block-size", "32", "--engine", "llama.cpp"), "--block-size: 32", "leave it out for llama.cpp"),
+        (("memory", *MOE, "--tp", "4", "--ep", "2"), "--ep: 2 of 4 ranks", "use --ep 1 or --ep 4"),
+        (("kv", "--gpus", "3"), "--gpus 3 (TP 3) cannot split llama3-70b", "1, 2, 4, 8"),
+        (("kv", "--tp", "3"), "--tp 3 cannot split llama3-70b", "1, 2, 4, 8"),
+        (
+            ("concurrency", "--input-tokens", "normal:mean=5", "--output-tokens", "9"),
+            "--input-tokens: 'normal' is no distribution",
+            "lognormal:mean=500,cv=1.2",
+        ),
+        (
+            ("concurrency", "--input-tokens", "5", "--output-tokens", "uniform:min=9,max=3"),
+            "--output-tokens: 'uniform:min=9,max=3': min is above max",
+            "uniform:min=100,max=900",
+        ),
+        (
+            ("kv", "--engine", "sglang", "--engine-version", "..5"),
+            "--engine-version: '..5' is not a version of sglang",
+            "rules are known from 0.4 to 0.5.23",
+        ),
+        (("compare", ""), "FILE: an empty name", "- for standard input"),
+        (("models", "show", " "), "NAME: an empty name", "name it"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_what_cannot_be_is_refused_with_its_mend(
+    capsys: Capture, arguments: tuple[str, ...], place: str, mend: str
+) -> None:
+    ran = infcalc(capsys, *arguments)
+    assert ran.code == 2
+    assert ran.out == ""
+    head, hint = ran.err.rstrip().split("\n")
+    assert place in head
+    assert mend in hint
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--block-size", "48"),
+        ("--block-size", "7", "--engine", "sglang"),
+        ("--block-size", "64", "--engine", "tensorrt-llm"),
+        ("--max-num-seqs", "512", "--max-num-batched-tokens", "512"),
+        ("--max-num-seqs", "512", "--max-num-batched-tokens", "256", "--engine", "sglang"),
+        (*MOE, "--tp", "4", "--ep", "4"),
+        (*MOE, "--tp", "4", "--ep", "2", "--engine", "tensorrt-llm"),
+        ("--lora-rank", "32", "--max-loras", "2"),
+    ],
+    ids=" ".join,
+)
+def test_what_the_engine_takes_is_answered(capsys: Capture, arguments: tuple[str, ...]) -> None:
+    assert infcalc(capsys, "memory", *arguments).code == 0
+
+
+def test_a_version_that_nobody_knows_is_told_with_those_that_are(capsys: Capture) -> None:
+    ran = infcalc(capsys, "kv", "--engine", "sglang", "--engine-version", "nightly")
+    assert ran.code == 0
+    assert "sglang version 'nightly' is not known: the rules known are of 0.4 to 0.5.23" in ran.err
+
+
+@pytest.mark.parametrize("command", ["models", "gpus"])
+def test_a_search_that_finds_nothing_says_so(capsys: Capture, command: str) -> None:
+    ran = infcalc(capsys, command, "list", "zzz")
+    assert ran.code == 0
+    assert "nothing in the catalog matches" in ran.out
+    assert f"'zzz' in its name, id or architecture; `infcalc {command} list` lists all" in ran.err
+    assert "near it: h100-" in infcalc(capsys, "gpus", "list", "h1000").err
+
+
+def test_a_file_of_recorded_logs_may_come_from_standard_input(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = "- {id: one, engine: vllm, version: '0.19', model: llama3-8b, gpu: h100, tp: 1, quality: full,\n"
+    entry += "   weights_gib_per_gpu: 14.99, available_kv_gib: 53.4}\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(entry.encode())))
+    ran = infcalc(capsys, "validate", "memory", "-", "--json")
+    assert ran.code == 0, ran.err
+    assert {case["id"] for case in ran.result["cases"]} == {"one"}
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a: [")))
+    assert "standard input:2" in infcalc(capsys, "validate", "memory", "-").err
+
+
+def test_an_offload_is_shown_in_its_unit(capsys: Capture) -> None:
+    shown = infcalc(capsys, "memory", "--cpu-offload-gb", "10").out
+    assert "given: cpu offload 10 GiB" in shown
+    assert "10 GiB of the weights lie in host memory" in shown
+
+
+def test_a_gate_may_pick_its_rows(capsys: Capture) -> None:
+    asked = ("concurrency", "--quant", "fp16,fp8", "--require")
+    assert infcalc(capsys, *asked, "rows[kv_dtype=fp8].sequences>=200").code == 0
+    missed = infcalc(capsys, *asked, "rows.sequences>=200")
+    assert missed.code == 4
+    unknown = infcalc(capsys, *asked, "rows[kv_dtype=fp4].sequences>=200")
+    assert unknown.code == 2
+    assert "rows have kv_dtype: fp16, fp8" in unknown.err
