@@ -235,7 +235,11 @@ def _check_engine(ask: Ask, deployment: Deployment) -> None:
     rule = limits(engine)
     sizes = rule.block_sizes
     if ask.block_size is not None and not sizes.admit(ask.block_size):
-        hint = f"{engine} takes {sizes.words}" if sizes.values or sizes.multiple_of else f"leave it out for {engine}"
+        hint = (
+            f"{engine} takes {sizes.words}"
+            if sizes.single_tokens or sizes.multiple_tokens
+            else f"leave it out for {engine}"
+        )
         raise UsageError(f"{ask.block_size} is no block size of {engine}", place="--block-size", hint=hint)
     running, step = deployment.max_num_seqs, deployment.max_num_batched_tokens
     if rule.sequences_within_step and running > step:

@@ -18,14 +18,15 @@ from infcalc.api.sizing import (
 )
 from infcalc.engines.rules import FractionBase
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
-from infcalc.errors import InfcalcError
+from infcalc.errors import InfcalcError, UsageError
 from infcalc.frozen import frozen
 from infcalc.spec.explain import Explanation, Input
 from infcalc.units import KIB, format_bytes
 
 if TYPE_CHECKING:
+    from infcalc.api.users import Asked, Load, Service, Traffic
     from infcalc.catalog.lookup import Catalog
-    from infcalc.memory.ledger import Line
+    from infcalc.memory.ledger import Ledger, Line
     from infcalc.spec.kv import KvFormat
 
 DEFAULT_CONTEXT = 4 * KIB
@@ -66,7 +67,9 @@ class MemoryResult:
 
     ``usable_bytes`` = weights + loading + activation + non-torch + graphs + KV pool where the fraction is of the total.
     ``kv_cache_tokens`` and ``max_concurrency`` are what the engine prints, ``sequences`` of ``context_tokens`` what
-    truly fits. ``needed_bytes`` is everything but the pool, and one sequence of ``max_model_len``.
+    truly fits; with the lengths of requests, ``sequences`` are such requests, and ``context_tokens`` is their mean.
+    ``needed_bytes`` is everything but the pool, and one sequence of ``max_model_len``. ``fits`` is whether the engine
+    starts, ``users_fit`` whether the asked users then fit.
     """
 
     model: str
@@ -126,21 +129,55 @@ class MemoryResult:
     weights_verdict: str
     weights_verdict_source: str
     changes: tuple[Change, ...]
+    mean_live_tokens: float | None = None
+    """From here on only with the lengths of requests (:class:`infcalc.api.users.Service`)."""
+    p95_live_tokens: float | None = None
+    requests: int | None = None
+    requests_low: int | None = None
+    requests_high: int | None = None
+    requests_p95: int | None = None
+    service_time_s: float | None = None
+    users: int | None = None
+    users_low: int | None = None
+    users_high: int | None = None
+    users_asked: int | None = None
+    """From here on only with ``--users`` (:class:`infcalc.api.users.Asked`)."""
+    sequences_needed: int | None = None
+    users_fit: bool | None = None
 
 
-def memory(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool = False) -> Answer[MemoryResult]:
+@frozen
+class _Wanted:
+    """What shall fit: sequences of one length, or requests of such traffic; and how many users."""
+
+    context_tokens: int
+    stated: bool
+    """Somebody said that this length must fit."""
+    traffic: Traffic | None = None
+    users: int | None = None
+
+
+def memory(
+    ask: Ask | None = None,
+    *,
+    contexts: tuple[int, ...] = (),
+    requests: Load | None = None,
+    explain: bool = False,
+) -> Answer[MemoryResult]:
     """Return the ledger of each asked deployment at each asked KV precision.
 
     The longest sequence that must fit is ``max_model_len``, else the longest asked context, else what the model was
     made for; where only the last does not fit, the longest that does is taken, with a warning. Exit code 3 when
-    something asked does not fit.
+    something asked does not fit: the deployment, or the users of ``requests``.
 
     Raises:
         InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve`.
+        UsageError: both contexts and the lengths of requests.
 
     """
     ask = ask or Ask()
-    asked = check_contexts(contexts)
+    wanted, wanted_inputs = _wanted(check_contexts(contexts), requests)
+    lengths = tuple(one.context_tokens for one in wanted)
     catalog = load(ask)
     results: list[MemoryResult] = []
     notes: list[str] = []
@@ -150,28 +187,24 @@ def memory(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: b
     for deployment in resolve(ask, catalog):
         check_model_len(deployment)
         notes += deployment.assumptions
-        talk += [*deployment.warnings, *context_warnings(deployment, asked)]
+        talk += [*deployment.warnings, *context_warnings(deployment, lengths)]
         for word in ask.kv_dtypes or (None,):
             form, origin, said = kv_format(deployment, word)
             talk += said
-            for context in asked or (DEFAULT_CONTEXT,):
-                here, warned = _with_length(ask, deployment, form, context, stated=bool(asked))
+            for one in wanted:
+                here, warned = _with_length(ask, deployment, form, one.context_tokens, stated=one.stated)
                 talk += warned
-                result = _result(ask, catalog, here, form, context)
+                result = _result(ask, catalog, here, form, one)
                 results.append(result)
-                talk += [*_doubts(result), *fraction_warnings(here)]
-                notes += _notes(here, result)
+                talk += [*_doubts(result), *fraction_warnings(here), *_load_warnings(here, result, one)]
+                notes += [*_notes(here, result), *_load_notes(here, one)]
                 if explain:
-                    explanations += _explained(here, result)
+                    explanations += _explained(here, result, one)
             inputs.append(
                 (
                     *deployment.inputs,
                     Input(name="kv_dtype", value=form.name, origin=origin, source=form.note),
-                    Input(
-                        name="contexts",
-                        value=asked or (DEFAULT_CONTEXT,),
-                        origin="given (--context)" if asked else "default",
-                    ),
+                    *wanted_inputs,
                 )
             )
     return Answer(
@@ -181,8 +214,37 @@ def memory(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: b
         assumptions=distinct(notes),
         warnings=distinct(talk),
         explanations=tuple(explanations),
-        exit_code=0 if all(result.fits for result in results) else _DOES_NOT_FIT,
+        exit_code=0 if all(result.fits and result.users_fit is not False for result in results) else _DOES_NOT_FIT,
     )
+
+
+def _wanted(contexts: tuple[int, ...], requests: Load | None) -> tuple[tuple[_Wanted, ...], tuple[Input, ...]]:
+    """Return what shall fit, one after the other, and the inputs that say so."""
+    users = None if requests is None else requests.users
+    asked = () if users is None else (Input(name="users", value=users, origin="given (--users)"),)
+    traffic = None
+    if requests is not None:
+        from infcalc.api.users import read_load, traffic_inputs  # noqa: PLC0415 - only with a load
+
+        traffic = read_load(requests)
+    if traffic is None:
+        origin = "given (--context)" if contexts else "default"
+        lengths = contexts or (DEFAULT_CONTEXT,)
+        found = tuple(_Wanted(context_tokens=length, stated=bool(contexts), users=users) for length in lengths)
+        return found, (Input(name="contexts", value=lengths, origin=origin), *asked)
+    if contexts:
+        raise UsageError(
+            "the lengths of requests say already what shall fit",
+            place="--context",
+            hint="leave out --context, or --input-tokens and --output-tokens; --max-model-len is the longest sequence",
+        )
+    mean = max(1, round(traffic.mean_total_tokens))
+    inputs = (
+        Input(name="contexts", value=(mean,), origin="mean prompt and answer"),
+        *asked,
+        *traffic_inputs(traffic),
+    )
+    return (_Wanted(context_tokens=mean, stated=True, traffic=traffic, users=users),), inputs
 
 
 def _with_length(
@@ -210,13 +272,18 @@ def _of_length(deployment: Deployment, length: int) -> Deployment:
     return replace(deployment, max_model_len=length)
 
 
-def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, context: int) -> MemoryResult:
-    book = deployment_ledger(deployment, form, context_tokens=context)
+def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, wanted: _Wanted) -> MemoryResult:
+    book = deployment_ledger(deployment, form, context_tokens=wanted.context_tokens)
+    served, asked = _served(deployment, form, book, wanted)
+    sequences = (book.sequences, book.sequences_low, book.sequences_high)
+    if served is not None:
+        sequences = (served.requests, served.requests_low, served.requests_high)
+    satisfied = book.fits and (asked is None or asked.users_fit is not False)
     rules, gpu = deployment.rules, deployment.gpu
     cached = kv_verdict(rules.engine, rules.version, gpu, form.name, cache=cache_kind(deployment.model))
     stored = weights_verdict(rules.engine, rules.version, gpu, deployment.weights)
     activation, buffers, graphs = (book.line(name) for name in ("activation", "non_torch", "cuda_graphs"))
-    return MemoryResult(
+    result = MemoryResult(
         model=deployment.model.name,
         gpu=gpu.name,
         num_gpus=deployment.parallelism.num_gpus,
@@ -224,7 +291,7 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
         kv_dtype=form.name,
         engine=rules.engine,
         engine_version=rules.version,
-        context_tokens=context,
+        context_tokens=wanted.context_tokens,
         max_model_len=deployment.max_model_len,
         stage=book.stage,
         total_bytes=book.total_bytes,
@@ -255,9 +322,9 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
         max_concurrency=book.max_concurrency,
         max_concurrency_low=book.max_concurrency_low,
         max_concurrency_high=book.max_concurrency_high,
-        sequences=book.sequences,
-        sequences_low=book.sequences_low,
-        sequences_high=book.sequences_high,
+        sequences=sequences[0],
+        sequences_low=sequences[1],
+        sequences_high=sequences[2],
         needed_bytes=book.needed_bytes,
         missing_bytes=book.missing_bytes,
         fits=book.fits,
@@ -271,8 +338,30 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
         weights_supported=stored.supported,
         weights_verdict=stored.text,
         weights_verdict_source=stored.source,
-        changes=() if book.fits else _changes(ask, catalog, deployment, form, context),
+        changes=() if satisfied else _changes(ask, catalog, deployment, form, wanted),
     )
+    if served is None and asked is None:
+        return result
+    from infcalc.api.users import service_fields  # noqa: PLC0415 - only with a load
+
+    return replace(result, **service_fields(served, asked))
+
+
+def _served(
+    deployment: Deployment, form: KvFormat, book: Ledger, wanted: _Wanted
+) -> tuple[Service | None, Asked | None]:
+    """Return the requests and users that the pools serve, and whether the asked users fit; None where nobody asked."""
+    if wanted.traffic is None and wanted.users is None:
+        return None, None
+    from infcalc.api.users import asked_users, service, stage_pools  # noqa: PLC0415 - only with a load
+
+    served = None
+    if wanted.traffic is not None:
+        served = service(deployment, form, stage_pools(deployment_budgets(deployment)), wanted.traffic)
+    if wanted.users is None:
+        return served, None
+    asked = asked_users(deployment, form, wanted.users, traffic=wanted.traffic, served=served, sequences=book.sequences)
+    return served, asked
 
 
 def _line(line: Line) -> MemoryLine:
@@ -289,7 +378,7 @@ def _line(line: Line) -> MemoryLine:
 # What would make it fit ----------------------------------------------------------------------------------------------
 
 
-def _changes(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, context: int) -> tuple[Change, ...]:
+def _changes(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, wanted: _Wanted) -> tuple[Change, ...]:
     """Return the nearest change of each kind that fits, each found with the same ledger."""
     one = replace(
         ask,
@@ -300,16 +389,16 @@ def _changes(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat,
         max_model_len=deployment.max_model_len,
     )
     found: list[Change] = []
-    for family in _families(one, deployment, form):
+    for family in _families(one, deployment, form, serving=wanted.users is not None):
         for text, changed in family:
-            change = _verified(text, changed, catalog, context)
+            change = _verified(text, changed, catalog, wanted)
             if change is not None:
                 found.append(change)
                 break
     return tuple(found[:_MOST_CHANGES])
 
 
-def _families(ask: Ask, deployment: Deployment, form: KvFormat) -> list[list[tuple[str, Ask]]]:
+def _families(ask: Ask, deployment: Deployment, form: KvFormat, *, serving: bool) -> list[list[tuple[str, Ask]]]:
     ranks = deployment.parallelism
     more = []
     number = ranks.num_gpus * 2
@@ -338,7 +427,7 @@ def _families(ask: Ask, deployment: Deployment, form: KvFormat) -> list[list[tup
             if _narrower(deployment, bits)
         ]
     )
-    if deployment.max_num_seqs > _FEW_SEQUENCES:
+    if deployment.max_num_seqs > _FEW_SEQUENCES and not serving:
         families.append([(f"--max-num-seqs {_FEW_SEQUENCES}", replace(ask, max_num_seqs=_FEW_SEQUENCES))])
     both = [("--weights fp8 --kv-dtype fp8", replace(ask, weights="fp8", kv_dtypes=("fp8",)))]
     if _narrower(deployment, 8) and form.element_bits >= _SIXTEEN_BITS:
@@ -355,7 +444,7 @@ def _narrower(deployment: Deployment, bits: int) -> bool:
         return False
 
 
-def _verified(text: str, ask: Ask, catalog: Catalog, context: int) -> Change | None:
+def _verified(text: str, ask: Ask, catalog: Catalog, wanted: _Wanted) -> Change | None:
     """Return the change with its figures where the same ledger says that it fits, else None."""
     try:
         (deployment,) = resolve(ask, catalog)
@@ -374,17 +463,18 @@ def _verified(text: str, ask: Ask, catalog: Catalog, context: int) -> Change | N
             computed = weights_verdict(rules.engine, rules.version, deployment.gpu, deployment.weights)
             if computed.supported is False:
                 return None
-        book = deployment_ledger(deployment, form, context_tokens=context)
+        book = deployment_ledger(deployment, form, context_tokens=wanted.context_tokens)
+        served, asked = _served(deployment, form, book, wanted)
     except InfcalcError:
         return None
-    if not book.fits:
+    if not book.fits or (asked is not None and asked.users_fit is False):
         return None
     return Change(
         change=text,
         needed_bytes=book.needed_bytes,
         kv_pool_bytes=book.kv_pool_bytes,
         max_model_len=deployment.max_model_len,
-        sequences=book.sequences,
+        sequences=book.sequences if served is None else served.requests,
     )
 
 
@@ -438,7 +528,24 @@ def _cited(text: str, source: str) -> str:
     return f"{text} ({source})" if source else text
 
 
-def _explained(deployment: Deployment, result: MemoryResult) -> list[Explanation]:
+def _load_notes(deployment: Deployment, wanted: _Wanted) -> tuple[str, ...]:
+    if wanted.traffic is None:
+        return ()
+    from infcalc.api.users import service_notes  # noqa: PLC0415 - only with lengths
+
+    return service_notes(deployment, wanted.traffic)
+
+
+def _load_warnings(deployment: Deployment, result: MemoryResult, wanted: _Wanted) -> list[str]:
+    if wanted.traffic is None and wanted.users is None:
+        return []
+    from infcalc.api.users import asked_warnings, service_warnings  # noqa: PLC0415 - only with a load
+
+    beyond = () if wanted.traffic is None else service_warnings(deployment, wanted.traffic)
+    return [*beyond, *asked_warnings(deployment, result)]
+
+
+def _explained(deployment: Deployment, result: MemoryResult, wanted: _Wanted) -> list[Explanation]:
     from infcalc.api.explaining import explain_pool  # noqa: PLC0415 - only when asked
 
     lines = [
@@ -458,4 +565,9 @@ def _explained(deployment: Deployment, result: MemoryResult) -> list[Explanation
             f"{result.kv_cache_tokens:,} tokens, {result.max_concurrency:.2f} sequences of {result.max_model_len:,}"
         ),
     )
-    return [*lines, pool, tokens]
+    served: tuple[Explanation, ...] = ()
+    if wanted.traffic is not None:
+        from infcalc.api.users import explain_service  # noqa: PLC0415 - only with lengths
+
+        served = explain_service(result, wanted.traffic)
+    return [*lines, pool, tokens, *served]

@@ -77,6 +77,10 @@ class ConcurrencyRow:
     users: int | None = None
     users_low: int | None = None
     users_high: int | None = None
+    users_asked: int | None = None
+    """From here on only with ``--users`` (:class:`infcalc.api.users.Asked`)."""
+    sequences_needed: int | None = None
+    users_fit: bool | None = None
 
 
 @frozen
@@ -113,7 +117,7 @@ def concurrency(
     """Return how many sequences fit at FP16, FP8 and INT4 (or the asked precisions), with all that was counted.
 
     With the lengths of ``requests`` also how many of those run at once, and how many users that serves. Exit code 3
-    when in some asked row not even one sequence fits.
+    when in some asked row not even one sequence fits, or not all the asked users do.
 
     Raises:
         InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve`.
@@ -138,7 +142,8 @@ def concurrency(
             form, origin, said = kv_format(deployment, word)
             formats.append(form)
             talk += [*said, *batch_warnings(deployment, form, stages, contexts)]
-        result = _result(deployment, stages, tuple(formats), contexts, traffic)
+        users = None if requests is None else requests.users
+        result = _result(deployment, stages, tuple(formats), contexts, traffic=traffic, users=users)
         results.append(result)
         pairs.append((deployment, result))
         governing = stages[fitting_room(deployment, formats[0], stages, contexts[0]).stage]
@@ -155,6 +160,11 @@ def concurrency(
             ),
             Input(name="contexts", value=contexts, origin=context_origin),
         )
+        if users is not None:
+            from infcalc.api.users import asked_warnings  # noqa: PLC0415 - with --users
+
+            found = (*found, Input(name="users", value=users, origin="given (--users)"))
+            talk += [text for row in result.rows for text in asked_warnings(deployment, row)]
         if traffic is not None:
             from infcalc.api.users import service_notes, service_warnings, traffic_inputs  # noqa: PLC0415 - with lengths
 
@@ -170,8 +180,8 @@ def concurrency(
         if traffic is not None:
             from infcalc.api.users import explain_service  # noqa: PLC0415 - with lengths
 
-            explanations += tuple(text for _, result in pairs for text in explain_service(result, traffic))
-    empty = any(row.sequences == 0 for result in results for row in result.rows)
+            explanations += tuple(text for _, result in pairs for text in explain_service(result.rows[0], traffic))
+    empty = any(row.sequences == 0 or row.users_fit is False for result in results for row in result.rows)
     return Answer(
         command="concurrency",
         results=tuple(results),
@@ -240,7 +250,9 @@ def _result(
     stages: tuple[Budget, ...],
     formats: tuple[KvFormat, ...],
     contexts: tuple[int, ...],
+    *,
     traffic: Traffic | None,
+    users: int | None,
 ) -> ConcurrencyResult:
     engine, version, gpu = deployment.rules.engine, deployment.rules.version, deployment.gpu
     kind = cache_kind(deployment.model)
@@ -266,9 +278,10 @@ def _result(
         weights_verdict=weights.text,
         weights_verdict_source=weights.source,
         rows=tuple(
-            _row(deployment, stages, form, context, verdict=verdicts[form.name], served=served[form.name])
+            _with_users(deployment, form, row, traffic=traffic, users=users, served=served[form.name])
             for context in contexts
             for form in formats
+            for row in (_row(deployment, stages, form, context, verdict=verdicts[form.name]),)
         ),
     )
 
@@ -278,17 +291,29 @@ def _service(
 ) -> Service | None:
     if traffic is None:
         return None
-    from infcalc.api.users import Pool, service  # noqa: PLC0415 - only with lengths
+    from infcalc.api.users import service, stage_pools  # noqa: PLC0415 - only with lengths
 
-    pools = [
-        Pool(
-            value_bytes=stage.kv_pool_bytes,
-            low_bytes=stage.kv_pool_low_bytes,
-            high_bytes=stage.kv_pool_high_bytes,
-        )
-        for stage in stages
-    ]
-    return service(deployment, form, pools, traffic)
+    return service(deployment, form, stage_pools(stages), traffic)
+
+
+def _with_users(
+    deployment: Deployment,
+    form: KvFormat,
+    row: ConcurrencyRow,
+    *,
+    traffic: Traffic | None,
+    users: int | None,
+    served: Service | None,
+) -> ConcurrencyRow:
+    """Return the row with the requests and users it serves, and whether those fit that were asked for."""
+    if served is None and users is None:
+        return row
+    from infcalc.api.users import asked_users, service_fields  # noqa: PLC0415 - only with a load
+
+    asked = None
+    if users is not None:
+        asked = asked_users(deployment, form, users, traffic=traffic, served=served, sequences=row.sequences)
+    return replace(row, **service_fields(served, asked))
 
 
 def _row(
@@ -298,11 +323,10 @@ def _row(
     context: int,
     *,
     verdict: Verdict,
-    served: Service | None,
 ) -> ConcurrencyRow:
     fits = fitting_room(deployment, form, stages, context)
     budget = stages[fits.stage]
-    row = ConcurrencyRow(
+    return ConcurrencyRow(
         kv_dtype=form.name,
         context_tokens=context,
         kv_bytes_per_token=slope_bytes_per_token(kv_components(deployment.model, form, with_mtp=deployment.with_mtp)),
@@ -322,21 +346,6 @@ def _row(
         verdict=verdict.text,
         verdict_source=verdict.source,
         kv_host_tokens=kv_host_tokens(deployment, form),
-    )
-    if served is None:
-        return row
-    return replace(
-        row,
-        mean_live_tokens=served.mean_live_tokens,
-        p95_live_tokens=served.p95_live_tokens,
-        requests=served.requests,
-        requests_low=served.requests_low,
-        requests_high=served.requests_high,
-        requests_p95=served.requests_p95,
-        service_time_s=served.service_time_s,
-        users=served.users,
-        users_low=served.users_low,
-        users_high=served.users_high,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from infcalc.api.sizing import page_settings
 from infcalc.engines.admission import admission
@@ -28,13 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from infcalc.api.deployment import Deployment
-    from infcalc.api.fitting import ConcurrencyResult
+    from infcalc.api.filling import MemoryResult
+    from infcalc.api.fitting import ConcurrencyRow
     from infcalc.memory.blocks import PageGroup
+    from infcalc.memory.budget import Budget
     from infcalc.spec.kv import KvFormat
 
 _SLOWEST_MEASURED_FRACTION = 0.43
 """Of peak bandwidth, of a whole decode step: 43 to 77 % measured on H100, B200 and RTX 4090, vLLM 0.6 to 0.19."""
 _MAX_TIME_S = 1e9
+_MAX_USERS = 1_000_000
 _NOTEWORTHY_FRACTION = 0.005
 
 
@@ -43,13 +46,15 @@ class Load:
     """What users send: lengths as numbers or distributions (as :mod:`infcalc.workload.lengths` reads them), and pauses.
 
     ``think_time_s`` passes between an answer and the same user's next request. ``service_time_s`` is from sending a
-    request to the end of its answer; None: the ideal roofline's floor.
+    request to the end of its answer; None: the ideal roofline's floor. ``users`` are those that shall be served; alone,
+    each of them holds a sequence of the asked context.
     """
 
     input_tokens: str | int | None = None
     output_tokens: str | int | None = None
     think_time_s: float | None = None
     service_time_s: float | None = None
+    users: int | None = None
 
 
 @frozen
@@ -97,14 +102,32 @@ class Service:
     users_high: int | None
 
 
+@frozen
+class Asked:
+    """Whether the users that were asked for fit: ``sequences_needed`` run at once where so many are served.
+
+    Both are None where no service time can be had.
+    """
+
+    users_asked: int
+    sequences_needed: int | None
+    users_fit: bool | None
+
+
 def read_load(load: Load | None) -> Traffic | None:
-    """Return what ``load`` describes; None where it says nothing.
+    """Return what ``load`` says of requests; None where it says nothing of them.
 
     Raises:
-        UsageError: a length that is no distribution, one of the two missing, or a time out of range.
+        UsageError: a length that is no distribution, one of the two missing, or a number out of range.
 
     """
-    if load is None or load == Load():
+    if load is None:
+        return None
+    if load.users is not None and not 1 <= load.users <= _MAX_USERS:
+        raise UsageError(
+            f"{load.users} is out of range", place="--users", hint=f"a whole number from 1 to {_MAX_USERS:,}"
+        )
+    if load == Load(users=load.users):
         return None
     for value, option in ((load.input_tokens, "--input-tokens"), (load.output_tokens, "--output-tokens")):
         if value is None:
@@ -134,6 +157,90 @@ def traffic_inputs(traffic: Traffic) -> tuple[Input, ...]:
         found.append(Input(name="think_time_s", value=traffic.think_time_s, origin=given))
     if traffic.service_time_s is not None:
         found.append(Input(name="service_time_s", value=traffic.service_time_s, origin=given))
+    return tuple(found)
+
+
+def stage_pools(stages: Sequence[Budget]) -> list[Pool]:
+    """Return the KV pool of a GPU of each pipeline stage."""
+    return [
+        Pool(value_bytes=stage.kv_pool_bytes, low_bytes=stage.kv_pool_low_bytes, high_bytes=stage.kv_pool_high_bytes)
+        for stage in stages
+    ]
+
+
+def service_fields(served: Service | None, asked: Asked | None) -> dict[str, Any]:
+    """Return what is known of requests and users, by the keys that answers have for it."""
+    parts = (part for part in (served, asked) if part is not None)
+    return {name: getattr(part, name) for part in parts for name in part.__dataclass_fields__}
+
+
+def asked_users(
+    deployment: Deployment,
+    form: KvFormat,
+    users: int,
+    *,
+    traffic: Traffic | None,
+    served: Service | None,
+    sequences: int,
+) -> Asked:
+    """Return whether ``users`` fit: into ``sequences`` of one length each, or into the requests of their traffic.
+
+    Users who think hold nothing meanwhile, so that fewer requests than users run: the fewest whose users are as many.
+    """
+    if traffic is None or served is None:
+        return Asked(users_asked=users, sequences_needed=users, users_fit=users <= sequences)
+    needed = _needed(deployment, form, users, traffic, served.mean_live_tokens)
+    return Asked(
+        users_asked=users,
+        sequences_needed=needed,
+        users_fit=None if needed is None else needed <= served.requests,
+    )
+
+
+def _needed(deployment: Deployment, form: KvFormat, users: int, traffic: Traffic, live: float) -> int | None:
+    """Return the fewest requests at once that ``users`` keep running; None where no service time can be had."""
+    fewest, most = 1, users
+    while fewest < most:
+        middle = (fewest + most) // 2
+        served = _users(middle, traffic, _service_time_s(deployment, form, traffic, middle, live))
+        if served is None:
+            return None
+        if served >= users:
+            most = middle
+        else:
+            fewest = middle + 1
+    return fewest
+
+
+def asked_warnings(deployment: Deployment, row: ConcurrencyRow | MemoryResult) -> tuple[str, ...]:
+    """Return what stands between the asked users and their answers: memory, its margin, the cap of the engine."""
+    if row.users_asked is None:
+        return ()
+    where = f"{deployment.model.name}, KV in {row.kv_dtype}"
+    if row.sequences_needed is None:
+        peaks = f"{deployment.gpu.name} has no published peaks"
+        return (f"{where}: whether {row.users_asked:,} users fit needs --service-time, for {peaks}",)
+    needed, found = row.sequences_needed, []
+    served, safe, low = row.requests, row.requests_p95, row.requests_low
+    if not row.users_fit:
+        room = row.sequences if served is None else served
+        found.append(f"{where}: {row.users_asked:,} users need {needed:,} sequences at once, and {room:,} fit")
+    elif served is not None and safe is not None and low is not None and needed > min(safe, low):
+        found.append(
+            f"{where}: {row.users_asked:,} users need {needed:,} requests at once: {served:,} fit at their mean "
+            f"demand, {safe:,} with 95 % safety, {low:,} at the low end of the pool"
+        )
+    elif row.users_low is not None and row.users_asked > row.users_low:
+        found.append(
+            f"{where}: {row.users_asked:,} users fit where steps are as fast as the roofline allows; with the slowest "
+            f"measured and the low end of the pool {row.users_low:,} do (--service-time takes a measured time instead)"
+        )
+    cap = deployment.max_num_seqs * deployment.parallelism.dp
+    if needed > cap:
+        found.append(
+            f"{row.users_asked:,} users need {needed:,} sequences at once, and {deployment.rules.engine} runs at most "
+            f"{cap:,} (max_num_seqs): the rest wait, unless --max-num-seqs is raised"
+        )
     return tuple(found)
 
 
@@ -198,18 +305,17 @@ def service_notes(deployment: Deployment, traffic: Traffic) -> tuple[str, ...]:
 
 def service_warnings(deployment: Deployment, traffic: Traffic) -> tuple[str, ...]:
     """Return a warning when some requests are longer than the model or the server admits."""
-    limit = deployment.model.max_context_tokens
-    if limit is None:
-        return ()
+    own = deployment.model.max_context_tokens
+    limit = deployment.max_model_len if own is None else min(own, deployment.max_model_len)
     share = share_beyond(traffic.inputs, traffic.outputs, limit)
     if share < _NOTEWORTHY_FRACTION:
         return ()
-    return (f"{share:.1%} of the requests are longer than the {limit:,} tokens of {deployment.model.name}",)
+    whose = f"of {deployment.model.name}" if limit == own else "that --max-model-len admits"
+    return (f"{share:.1%} of the requests are longer than the {limit:,} tokens {whose}",)
 
 
-def explain_service(result: ConcurrencyResult, traffic: Traffic) -> tuple[Explanation, ...]:
-    """Return how live tokens, requests and users of the first row came about."""
-    row = result.rows[0]
+def explain_service(row: ConcurrencyRow | MemoryResult, traffic: Traffic) -> tuple[Explanation, ...]:
+    """Return how live tokens, requests and users of a row came about."""
     prompt, live = mean_tokens(traffic.inputs), row.mean_live_tokens or 0.0
     lengths = traffic_inputs(traffic)
     found = [

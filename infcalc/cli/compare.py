@@ -8,11 +8,11 @@ import typer
 
 from infcalc.api.comparing import compare
 from infcalc.cli.given import ask_from
-from infcalc.cli.options import CATALOG, DEPLOYMENT, OUTPUT
+from infcalc.cli.options import BESIDES, CATALOG, DEPLOYMENT, OUTPUT
 from infcalc.cli.render import render
 from infcalc.report.table import View
 
-OPTIONS = (*DEPLOYMENT, *CATALOG, *OUTPUT)
+OPTIONS = (*DEPLOYMENT, *BESIDES, *CATALOG, *OUTPUT)
 ARGUMENTS = (("file", Annotated[str, typer.Argument(metavar="FILE", help="The log; - reads standard input.")], ...),)
 HELP = """Reads the log of vLLM, SGLang, TensorRT-LLM or llama.cpp, whole or in part, predicts what it prints from the
 settings it states, and says where each difference comes from. Options fill in or overrule what the log says.

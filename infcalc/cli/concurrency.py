@@ -6,14 +6,14 @@ from typing import Any
 
 from infcalc.api.fitting import concurrency
 from infcalc.cli.given import ask_from, contexts_from, load_from
-from infcalc.cli.options import CATALOG, CONTEXT, DEPLOYMENT, LOAD, MTP, OUTPUT
+from infcalc.cli.options import BESIDES, CATALOG, CONTEXT, DEPLOYMENT, LOAD, MTP, OUTPUT
 from infcalc.cli.render import render
 from infcalc.report.table import View
 
-OPTIONS = (*CONTEXT, *LOAD, *MTP, *DEPLOYMENT, *CATALOG, *OUTPUT)
+OPTIONS = (*CONTEXT, *LOAD, *MTP, *DEPLOYMENT, *BESIDES, *CATALOG, *OUTPUT)
 HELP = """FP16, FP8 and INT4 KV side by side, with everything that was counted on the GPU.
 
-With the lengths of requests also how many run at once, and how many users that is.
+With the lengths of requests also how many run at once, and how many users that is; with --users whether they fit.
 
 Example: infcalc concurrency --quant int4 --context 8k
 

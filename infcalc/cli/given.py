@@ -109,7 +109,8 @@ def load_from(options: Mapping[str, Any]) -> Load | None:
         UsageError: a time that is none.
 
     """
-    if not any(options.get(name) for name in ("input_tokens", "output_tokens", "think_time", "service_time")):
+    names = ("input_tokens", "output_tokens", "think_time", "service_time", "users")
+    if all(options.get(name) is None for name in names):
         return None
     from infcalc.api.users import Load  # noqa: PLC0415 - only with lengths
 
@@ -118,6 +119,7 @@ def load_from(options: Mapping[str, Any]) -> Load | None:
         output_tokens=options.get("output_tokens"),
         think_time_s=seconds(options.get("think_time"), "--think-time"),
         service_time_s=seconds(options.get("service_time"), "--service-time"),
+        users=options.get("users"),
     )
 
 

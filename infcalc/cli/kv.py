@@ -6,11 +6,11 @@ from typing import Any
 
 from infcalc.api.sizing import kv
 from infcalc.cli.given import ask_from, contexts_from
-from infcalc.cli.options import CATALOG, CONTEXT, DEPLOYMENT, MTP, OUTPUT
+from infcalc.cli.options import BESIDES, CATALOG, CONTEXT, DEPLOYMENT, MTP, OUTPUT
 from infcalc.cli.render import render
 from infcalc.report.table import View
 
-OPTIONS = (*CONTEXT, *MTP, *DEPLOYMENT, *CATALOG, *OUTPUT)
+OPTIONS = (*CONTEXT, *MTP, *DEPLOYMENT, *BESIDES, *CATALOG, *OUTPUT)
 HELP = """Bytes per token, what saturates, what is constant per request, and sequences by memory alone.
 
 Example: infcalc kv --model llama3-70b --gpus 4"""

@@ -161,6 +161,14 @@ LOAD = (
         help="From request to the end of its answer: 12s. [the ideal roofline's floor]",
         group="Load",
     ),
+    Option(
+        name="users",
+        flags=("--users",),
+        kind=_Whole,
+        default=None,
+        help="Users to serve: says whether they fit, and how many sequences they need; exit 3 when they do not.",
+        group="Load",
+    ),
 )
 
 BATCHES = (

@@ -9,14 +9,16 @@ from infcalc.frozen import frozen
 class BlockSizes:
     """The block sizes an engine admits: single values, and multiples of one number (0: no multiples)."""
 
-    values: tuple[int, ...] = ()
-    multiple_of: int = 0
+    single_tokens: tuple[int, ...] = ()
+    multiple_tokens: int = 0
     words: str
     source: str
 
     def admit(self, block_tokens: int) -> bool:
         """Return whether blocks of so many tokens can be asked for."""
-        return block_tokens in self.values or (self.multiple_of > 0 and block_tokens % self.multiple_of == 0)
+        return block_tokens in self.single_tokens or (
+            self.multiple_tokens > 0 and block_tokens % self.multiple_tokens == 0
+        )
 
 
 @frozen
@@ -36,8 +38,8 @@ _POWERS_OF_TWO = tuple(2**power for power in range(13))
 _LIMITS = {
     "vllm": Limits(
         block_sizes=BlockSizes(
-            values=(1, 8),
-            multiple_of=16,
+            single_tokens=(1, 8),
+            multiple_tokens=16,
             words="1, 8 or a multiple of 16",
             source="vLLM: BlockSize 1, 8, 16 ... 256; later any that an attention backend takes, multiples of 16",
         ),
@@ -46,11 +48,13 @@ _LIMITS = {
         lora_ranks=(1, 8, 16, 32, 64, 128, 256, 320, 512),
     ),
     "sglang": Limits(
-        block_sizes=BlockSizes(multiple_of=1, words="any whole number", source="SGLang: page_size, any from 1 on")
+        block_sizes=BlockSizes(multiple_tokens=1, words="any whole number", source="SGLang: page_size, any from 1 on")
     ),
     "tensorrt-llm": Limits(
         block_sizes=BlockSizes(
-            values=_POWERS_OF_TWO, words="a power of two", source="TensorRT-LLM: tokens_per_block is a power of two"
+            single_tokens=_POWERS_OF_TWO,
+            words="a power of two",
+            source="TensorRT-LLM: tokens_per_block is a power of two",
         )
     ),
     "llama.cpp": Limits(

@@ -62,7 +62,7 @@ BARE = {
         "a count of what it names",
     ),
     **dict.fromkeys(
-        words("latent_multiple expert_input_multiple expert_inner_multiple lora_rank worst"),
+        words("latent_multiple expert_input_multiple expert_inner_multiple lora_rank lora_ranks worst"),
         "elements, a rank of matrices, or the unit of another field",
     ),
     **dict.fromkeys(
@@ -80,7 +80,10 @@ BARE = {
     **dict.fromkeys(words("total active active_without_embedding embedding lm_head"), "counts of parameters"),
     **dict.fromkeys(words("batch max_batch breakeven_batch max_num_seqs"), "a count of sequences, the field's word"),
     **dict.fromkeys(
-        words("requests requests_low requests_high requests_p95 users users_low users_high"), "a count of what it names"
+        words(
+            "requests requests_low requests_high requests_p95 users users_low users_high users_asked sequences_needed"
+        ),
+        "a count of what it names",
     ),
     **dict.fromkeys(words("tp pp dp ep dcp max_domain"), "a count of GPUs, the field's word"),
     **dict.fromkeys(

@@ -8,6 +8,7 @@ import io
 import pytest
 
 from infcalc.api.deployment import Ask
+from infcalc.api.filling import memory
 from infcalc.api.fitting import ConcurrencyRow, concurrency
 from infcalc.api.users import Load
 from infcalc.errors import UsageError
@@ -241,3 +242,150 @@ def test_a_host_tier_keeps_tokens_and_runs_no_more_requests(capsys: pytest.Captu
 def test_every_step_waits_for_weights_on_the_host(capsys: pytest.CaptureFixture[str]) -> None:
     ran = answer(capsys, "concurrency", "--cpu-offload-gb", "8")
     assert any("8 GiB of each GPU's weights are read from host memory" in text for text in ran.document["assumptions"])
+
+
+# memory, asked by lengths
+
+
+def test_memory_counts_what_fits_of_the_asked_lengths_as_concurrency_does(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = (*SMALL, "--kv-dtype", "fp16", *LENGTHS, "--think-time", "30s")
+    result = answer(capsys, "memory", *asked).result
+    (row,) = answer(capsys, "concurrency", *asked).result["rows"]
+    shared = ("mean_live_tokens", "p95_live_tokens", "requests", "requests_low", "requests_high", "requests_p95")
+    for key in (*shared, "service_time_s", "users", "users_low", "users_high"):
+        assert result[key] == row[key], key
+    assert (result["sequences"], result["sequences_low"], result["sequences_high"]) == (
+        row["requests"],
+        row["requests_low"],
+        row["requests_high"],
+    )
+    assert result["context_tokens"] == 750
+    assert result["kv_cache_tokens"] == answer(capsys, "memory", *SMALL).result["kv_cache_tokens"]
+
+
+def test_longer_tails_hold_fewer_requests_on_the_same_pool(capsys: pytest.CaptureFixture[str]) -> None:
+    def held(output: str) -> int:
+        asked = ("--input-tokens", "500", "--output-tokens", output)
+        sequences: int = answer(capsys, "memory", *SMALL, *asked).result["sequences"]
+        return sequences
+
+    assert held("400") > held("uniform:min=1,max=799") > held("lognormal:mean=400,cv=2")
+
+
+def test_memory_shows_requests_and_explains_them(capsys: pytest.CaptureFixture[str]) -> None:
+    ran = infcalc(capsys, "memory", *SMALL, *LENGTHS, "--explain")
+    assert "requests of 625 live tokens" in ran.out
+    assert "Requests that run at once, and users who send them" in ran.out
+    assert "mean_live_tokens = E[i] + E[o^2]/(2 E[o])" in ran.out
+    assert "Requests that run" not in infcalc(capsys, "memory", *SMALL).out
+
+
+def test_requests_longer_than_the_server_admits_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    ran = infcalc(capsys, "memory", *SMALL, *LENGTHS, "--max-model-len", "2k")
+    assert "of the requests are longer than the 2,048 tokens that --max-model-len admits" in ran.err
+
+
+# the users that shall be served
+
+
+@pytest.mark.parametrize("command", ["concurrency", "memory"])
+def test_users_with_a_sequence_each(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    asked = (command, *SMALL, "--kv-dtype", "fp16", "--context", "8k", "--users")
+
+    def row(users: int, code: int) -> dict[str, object]:
+        result = answer(capsys, *asked, str(users), code=code).result
+        found: dict[str, object] = result["rows"][0] if command == "concurrency" else result
+        return found
+
+    room = row(1, 0)["sequences"]
+    assert isinstance(room, int)
+    assert row(room, 0)["users_fit"] is True
+    one_more = row(room + 1, 3)
+    assert (one_more["users_asked"], one_more["sequences_needed"]) == (room + 1, room + 1)
+    assert one_more["users_fit"] is False
+
+
+def test_the_users_that_fit_are_those_that_are_counted() -> None:
+    ask = Ask(models=("llama3-8b",), gpus=("h100",), num_gpus=1, kv_dtypes=("fp16",))
+    load = {"input_tokens": 500, "output_tokens": 250, "think_time_s": 30.0}
+
+    def row(users: int | None) -> ConcurrencyRow:
+        return concurrency(ask, requests=Load(users=users, **load)).result.rows[0]  # type: ignore[arg-type]
+
+    served = row(None)
+    assert served.users is not None
+    assert served.requests is not None
+    last, beyond = row(served.users), row(served.users + 1)
+    assert last.users_fit
+    assert last.sequences_needed is not None
+    assert last.sequences_needed <= served.requests
+    assert beyond.users_fit is False
+    assert beyond.sequences_needed == served.requests + 1
+
+
+def test_users_who_think_need_fewer_sequences_than_there_are_of_them() -> None:
+    load = Load(input_tokens=500, output_tokens=250, think_time_s=30.0, service_time_s=10.0, users=400)
+    assert row_of(load).sequences_needed == 100
+    idle = Load(input_tokens=500, output_tokens=250, users=400)
+    assert row_of(idle).sequences_needed == 400
+
+
+def test_margins_and_caps_of_the_asked_users_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("concurrency", *SMALL, "--quant", "fp16", *LENGTHS)
+    row = answer(capsys, *asked).result["rows"][0]
+    full = infcalc(capsys, *asked, "--users", str(row["requests"]))
+    assert full.code == 0
+    assert f"{row['requests_p95']:,} with 95 % safety" in full.err
+    assert "vllm runs at most 256 (max_num_seqs)" in full.err
+    more = infcalc(capsys, *asked, "--users", str(row["requests"] + 1))
+    assert more.code == 3
+    assert f"sequences at once, and {row['requests']:,} fit" in more.err
+    assert "do not fit" in more.out
+    few = infcalc(capsys, *asked, "--users", "5")
+    assert (few.code, few.err) == (0, "")
+    assert "5 users fit: they need 5 sequences at once" in few.out
+
+
+def test_a_floor_of_service_time_is_no_promise_to_users(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("concurrency", *SMALL, "--quant", "fp16", *LENGTHS, "--think-time", "30s")
+    row = answer(capsys, *asked).result["rows"][0]
+    told = infcalc(capsys, *asked, "--users", str(row["users_low"] + 1))
+    assert told.code == 0
+    assert f"{row['users_low']:,} do (--service-time takes a measured time instead)" in told.err
+
+
+def test_what_would_serve_the_asked_users_is_found_with_the_same_ledger() -> None:
+    ask = Ask(models=("llama3-8b",), gpus=("l40s",), num_gpus=1)
+    load = Load(input_tokens=2000, output_tokens=500, users=150)
+    found = memory(ask, requests=load)
+    assert found.exit_code == 3
+    assert found.result.fits
+    assert found.result.users_fit is False
+    changes = {change.change: change for change in found.result.changes}
+    assert "--kv-dtype fp8" in changes
+    assert not any("--max-num-seqs" in change for change in changes)
+    again = memory(Ask(models=("llama3-8b",), gpus=("l40s",), num_gpus=1, kv_dtypes=("fp8",)), requests=load)
+    assert again.exit_code == 0
+    assert again.result.sequences == changes["--kv-dtype fp8"].sequences >= 150
+
+
+# what a deployment holds beside the model, in every command
+
+
+@pytest.mark.parametrize("command", ["kv", "concurrency", "memory"])
+def test_adapters_and_draft_layers_take_from_the_pool_of_every_command(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    def pool(*asked: str) -> int:
+        result = answer(capsys, command, *asked).result
+        found: int = result["kv_pool_bytes"] if "kv_pool_bytes" in result else result["rows"][0]["kv_pool_bytes"]
+        return found
+
+    big = ("--model", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--kv-dtype", "bf16")
+    assert pool(*big, "--mtp-tokens", "1") < pool(*big)
+    plain, one, four = (
+        pool(*SMALL, *more) for more in ((), ("--lora-rank", "16"), ("--lora-rank", "16", "--max-loras", "4"))
+    )
+    assert plain - four == pytest.approx(4 * (plain - one), rel=1e-6)
+    pictures = ("--model", "gemma3-27b", "--gpu", "h100", "--gpus", "1", "--kv-dtype", "bf16")
+    assert pool(*pictures, "--text-only") >= pool(*pictures)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from infcalc.report.table import Column, Table, View, count
 from infcalc.report.views.frame import view_of
-from infcalc.units import format_bytes, format_seconds
+from infcalc.report.views.users import asked_in_words, users_table
+from infcalc.units import format_bytes
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
@@ -76,54 +77,15 @@ def view(answer: Answer[ConcurrencyResult]) -> View:
             for result in answer.results
         ),
     )
-    users = (_users(answer, who),) if answer.result.rows[0].requests is not None else ()
+    named = [
+        ({"model": result.model, "gpu": f"{result.num_gpus} x {result.gpu}"}, row)
+        for result in answer.results
+        for row in result.rows
+    ]
+    # First where they are asked, for CSV holds the first table.
+    users = users_table(named, who if several else ())
     return view_of(
         answer, tables=(*users, rows, counted), findings=tuple(_finding(result) for result in answer.results)
-    )
-
-
-def _users(answer: Answer[ConcurrencyResult], who: tuple[Column, ...]) -> Table:
-    """Return requests and users; first where they are asked, for CSV holds the first table."""
-    several = len(answer.results) > 1
-    return Table(
-        title="Requests that run at once, and users who send them",
-        columns=(
-            *(who if several else ()),
-            Column(key="kv_dtype", heading="KV", left=True),
-            Column(key="context_tokens", heading="context", show=count),
-            Column(key="sequences", heading="sequences", show=count),
-            Column(key="mean_live_tokens", heading="live tokens", show=_whole),
-            Column(key="p95_live_tokens", heading="p95", show=_whole, aside=True),
-            Column(key="requests", heading="requests", show=count),
-            Column(key="requests_low", heading="low", show=count, aside=True),
-            Column(key="requests_high", heading="high", show=count, aside=True),
-            Column(key="requests_p95", heading="95 % safe", show=count),
-            Column(key="service_time_s", heading="service", show=_time),
-            Column(key="users", heading="users", show=count),
-            Column(key="users_low", heading="low", show=count),
-            Column(key="users_high", heading="high", show=count),
-        ),
-        rows=tuple(
-            {
-                "model": result.model,
-                "gpu": f"{result.num_gpus} x {result.gpu}",
-                "kv_dtype": row.kv_dtype,
-                "context_tokens": row.context_tokens,
-                "sequences": row.sequences,
-                "mean_live_tokens": row.mean_live_tokens,
-                "p95_live_tokens": row.p95_live_tokens,
-                "requests": row.requests,
-                "requests_low": row.requests_low,
-                "requests_high": row.requests_high,
-                "requests_p95": row.requests_p95,
-                "service_time_s": row.service_time_s,
-                "users": row.users,
-                "users_low": row.users_low,
-                "users_high": row.users_high,
-            }
-            for result in answer.results
-            for row in result.rows
-        ),
     )
 
 
@@ -132,15 +94,17 @@ def _finding(result: ConcurrencyResult) -> str:
     if result.missing_bytes:
         return f"{where}: does not fit, {format_bytes(result.missing_bytes)} per GPU are missing before any KV"
     row = result.rows[0]
+    asked = asked_in_words(row)
+    asked = f"; {asked}" if asked else ""
     if row.requests is not None:
         served = "" if row.users is None or row.users == row.requests else f", which serves {row.users:,} users"
         return (
             f"{where}: {row.requests:,} requests of {row.mean_live_tokens:,.0f} live tokens at once with a KV cache in "
-            f"{row.kv_dtype} ({row.requests_p95:,} with 95 % safety){served}"
+            f"{row.kv_dtype} ({row.requests_p95:,} with 95 % safety){served}{asked}"
         )
     return (
         f"{where}: {row.sequences:,} sequences of {row.context_tokens:,} tokens with a KV cache in {row.kv_dtype} "
-        f"({row.sequences_low:,} to {row.sequences_high:,})"
+        f"({row.sequences_low:,} to {row.sequences_high:,}){asked}"
     )
 
 
@@ -150,14 +114,6 @@ def _factor(value: object) -> str:
 
 def _spaced(value: object) -> str:
     return str(value).replace("_", " ")
-
-
-def _whole(value: object) -> str:
-    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
-
-
-def _time(value: object) -> str:
-    return format_seconds(value) if isinstance(value, int | float) else str(value)
 
 
 def _size(value: object) -> str:

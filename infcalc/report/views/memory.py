@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from infcalc.report.bar import memory_bar
 from infcalc.report.table import Column, Table, View, count
 from infcalc.report.views.frame import view_of
+from infcalc.report.views.users import asked_in_words, users_table
 from infcalc.units import format_bytes
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def view(answer: Answer[MemoryResult]) -> View:
         Column(key="gpu", heading="GPU", left=True),
         Column(key="kv_dtype", heading="KV", left=True),
     )
-    tables = (_ledger(answer, who if several else ()), _printed(answer, who if several else ()), _changes(answer))
+    shown = who if several else ()
+    tables = (_ledger(answer, shown), _printed(answer, shown), *_users(answer, shown), _changes(answer))
     drawing = "\n\n".join(_bar(result, named=several) for result in answer.results)
     findings = tuple(_finding(result) for result in answer.results)
     return view_of(answer, tables=tables, findings=findings, drawing=drawing)
@@ -128,6 +130,10 @@ def _printed(answer: Answer[MemoryResult], who: tuple[Column, ...]) -> Table:
     )
 
 
+def _users(answer: Answer[MemoryResult], who: tuple[Column, ...]) -> tuple[Table, ...]:
+    return users_table([(_identity(result), result) for result in answer.results], who[:-1])
+
+
 def _changes(answer: Answer[MemoryResult]) -> Table:
     return Table(
         title="What would make it fit (each found with the same ledger)",
@@ -171,11 +177,18 @@ def _finding(result: MemoryResult) -> str:
             f"{result.max_model_len:,} tokens needs {format_bytes(result.needed_bytes)} of "
             f"{format_bytes(result.usable_bytes)}"
         )
+    asked = asked_in_words(result)
     return (
         f"{where}: fits, {format_bytes(result.kv_pool_bytes)} for KV ({format_bytes(result.kv_pool_bytes_low)} to "
-        f"{format_bytes(result.kv_pool_bytes_high)}), {result.sequences:,} sequences of "
-        f"{result.context_tokens:,} tokens ({result.sequences_low:,} to {result.sequences_high:,})"
+        f"{format_bytes(result.kv_pool_bytes_high)}), {result.sequences:,} {_of_length(result)} "
+        f"({result.sequences_low:,} to {result.sequences_high:,})" + (f"; {asked}" if asked else "")
     )
+
+
+def _of_length(result: MemoryResult) -> str:
+    if result.mean_live_tokens is None:
+        return f"sequences of {result.context_tokens:,} tokens"
+    return f"requests of {result.mean_live_tokens:,.0f} live tokens"
 
 
 def _factor(value: object) -> str:
