@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, merged_inputs, resolve, single_kv_dtype
-from infcalc.api.sizing import batch_warnings, check_contexts, context_warnings, deployment_budgets, room_warnings
+from infcalc.api.sizing import (
+    batch_warnings,
+    check_contexts,
+    context_warnings,
+    deployment_budgets,
+    fraction_warnings,
+    room_warnings,
+)
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.ops import Decode, Prefill, StepShape
@@ -115,6 +122,7 @@ def roofline(
             *said,
             *context_warnings(deployment, checked),
             *room_warnings(deployment, stages),
+            *fraction_warnings(deployment, stages),
             *(batch_warnings(deployment, form, stages, checked, max(batches)) if batch_origin != "default" else ()),
         ]
         inputs.append(

@@ -12,6 +12,7 @@ from infcalc.api.deployment import Ask, Deployment, check_numbers, deploy, kv_fo
 from infcalc.api.expecting import expected
 from infcalc.api.from_log import FromLog, asked_by, draft_tokens, has_experts, runtime_weights
 from infcalc.api.residuals import CompareLine, residual_lines, signed
+from infcalc.api.sizing import deployment_budgets, fraction_warnings
 from infcalc.engines.logs.reader import looked_for, read_log
 from infcalc.engines.logs.reading import EngineLog, Quantity
 from infcalc.engines.rules import FractionBase
@@ -161,6 +162,8 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
         *said,
         *kv_said,
         *deployment.warnings,
+        # An engine that ran has proved its own fraction; what the user asks instead is judged.
+        *(fraction_warnings(deployment, deployment_budgets(deployment)) if ask.memory_fraction is not None else ()),
     ]
     return Answer(
         command="compare",

@@ -13,6 +13,7 @@ from infcalc.api.sizing import (
     context_warnings,
     deployment_budgets,
     fitting_room,
+    fraction_warnings,
     room_warnings,
 )
 from infcalc.errors import UnknownName, UsageError
@@ -140,6 +141,7 @@ def speculate(
             *doubts,
             *context_warnings(deployment, (context,)),
             *room_warnings(deployment, stages),
+            *fraction_warnings(deployment, stages),
             *batch_warnings(deployment, form, stages, (context,), result.batch),
             *_crowding(result, deployment, form, stages),
         ]

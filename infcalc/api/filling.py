@@ -16,7 +16,6 @@ from infcalc.api.sizing import (
     deployment_budgets,
     fraction_warnings,
 )
-from infcalc.engines.rules import FractionBase
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import InfcalcError, UsageError
 from infcalc.frozen import frozen
@@ -28,11 +27,13 @@ if TYPE_CHECKING:
     from infcalc.catalog.lookup import Catalog
     from infcalc.memory.ledger import Ledger, Line
     from infcalc.spec.kv import KvFormat
+    from infcalc.spec.parallelism import Parallelism
 
 DEFAULT_CONTEXT = 4 * KIB
 _DOES_NOT_FIT = 3
 _MAX_GPUS = 64
-_HIGH_FRACTIONS = (0.95, 0.97)
+_HIGHER_FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.95, 0.97)
+"""Tried one after the other; what each is a fraction of is the engine's own."""
 _MOST_CHANGES = 8
 _SIXTEEN_BITS = 16
 _FEW_SEQUENCES = 16
@@ -56,9 +57,15 @@ class Change:
 
     change: str
     needed_bytes: int
+    needed_bytes_low: int
+    needed_bytes_high: int
     kv_pool_bytes: int
+    kv_pool_bytes_low: int
+    kv_pool_bytes_high: int
     max_model_len: int
     sequences: int
+    sequences_low: int
+    sequences_high: int
 
 
 @frozen
@@ -85,6 +92,8 @@ class MemoryResult:
     total_bytes: int
     usable_bytes: int
     reserve_bytes: int
+    reserve_bytes_low: int
+    reserve_bytes_high: int
     weights_bytes: int
     loading_bytes: int
     offload_bytes: int
@@ -101,6 +110,8 @@ class MemoryResult:
     kv_pool_bytes_low: int
     kv_pool_bytes_high: int
     kv_blocks: int
+    kv_blocks_low: int
+    kv_blocks_high: int
     block_tokens: int
     block_bytes: int
     kv_cache_tokens: int
@@ -114,7 +125,11 @@ class MemoryResult:
     sequences_low: int
     sequences_high: int
     needed_bytes: int
+    needed_bytes_low: int
+    needed_bytes_high: int
     missing_bytes: int
+    missing_bytes_low: int
+    missing_bytes_high: int
     fits: bool
     lines: tuple[MemoryLine, ...]
     page_groups: tuple[str, ...]
@@ -196,7 +211,11 @@ def memory(
                 talk += warned
                 result = _result(ask, catalog, here, form, one)
                 results.append(result)
-                talk += [*_doubts(result), *fraction_warnings(here), *_load_warnings(here, result, one)]
+                talk += [
+                    *_doubts(result),
+                    *fraction_warnings(here, deployment_budgets(here)),
+                    *_load_warnings(here, result, one),
+                ]
                 notes += [*_notes(here, result), *_load_notes(here, one)]
                 if explain:
                     explanations += _explained(here, result, one)
@@ -275,9 +294,7 @@ def _of_length(deployment: Deployment, length: int) -> Deployment:
 def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, wanted: _Wanted) -> MemoryResult:
     book = deployment_ledger(deployment, form, context_tokens=wanted.context_tokens)
     served, asked = _served(deployment, form, book, wanted)
-    sequences = (book.sequences, book.sequences_low, book.sequences_high)
-    if served is not None:
-        sequences = (served.requests, served.requests_low, served.requests_high)
+    low, middle, high = _sequences(book, served)
     satisfied = book.fits and (asked is None or asked.users_fit is not False)
     rules, gpu = deployment.rules, deployment.gpu
     cached = kv_verdict(rules.engine, rules.version, gpu, form.name, cache=cache_kind(deployment.model))
@@ -297,6 +314,8 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
         total_bytes=book.total_bytes,
         usable_bytes=book.usable_bytes,
         reserve_bytes=book.reserve_bytes,
+        reserve_bytes_low=book.reserve_bytes_low,
+        reserve_bytes_high=book.reserve_bytes_high,
         weights_bytes=sum(book.line(name).num_bytes for name in ("weights", "draft", "lora")),
         loading_bytes=book.line("loading").num_bytes,
         offload_bytes=book.offload_bytes,
@@ -313,6 +332,8 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
         kv_pool_bytes_low=book.kv_pool_bytes_low,
         kv_pool_bytes_high=book.kv_pool_bytes_high,
         kv_blocks=book.kv_blocks,
+        kv_blocks_low=book.kv_blocks_low,
+        kv_blocks_high=book.kv_blocks_high,
         block_tokens=book.block_tokens,
         block_bytes=book.block_bytes,
         kv_cache_tokens=book.kv_cache_tokens,
@@ -322,11 +343,15 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
         max_concurrency=book.max_concurrency,
         max_concurrency_low=book.max_concurrency_low,
         max_concurrency_high=book.max_concurrency_high,
-        sequences=sequences[0],
-        sequences_low=sequences[1],
-        sequences_high=sequences[2],
+        sequences=middle,
+        sequences_low=low,
+        sequences_high=high,
         needed_bytes=book.needed_bytes,
+        needed_bytes_low=book.needed_bytes_low,
+        needed_bytes_high=book.needed_bytes_high,
         missing_bytes=book.missing_bytes,
+        missing_bytes_low=book.missing_bytes_low,
+        missing_bytes_high=book.missing_bytes_high,
         fits=book.fits,
         lines=tuple(_line(line) for line in book.lines),
         page_groups=book.page_groups,
@@ -345,6 +370,13 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
     from infcalc.api.users import service_fields  # noqa: PLC0415 - only with a load
 
     return replace(result, **service_fields(served, asked))
+
+
+def _sequences(book: Ledger, served: Service | None) -> tuple[int, int, int]:
+    """Return how many truly fit, at the low end of the pool, as expected, and at its high end."""
+    if served is None:
+        return book.sequences_low, book.sequences, book.sequences_high
+    return served.requests_low, served.requests, served.requests_high
 
 
 def _served(
@@ -406,15 +438,15 @@ def _families(ask: Ask, deployment: Deployment, form: KvFormat, *, serving: bool
         wider = replace(ask, num_gpus=number, tp=None, pp=ranks.pp, dp=ranks.dp)
         more.append((f"--gpus {number} (TP {number // (ranks.pp * ranks.dp)})", wider))
         number *= 2
-    families = [more]
+    families = [more, _more_tp(ask, ranks)]
     longest = longest_for(deployment, form)
     if 0 < longest < deployment.max_model_len:
         families.append([(f"--max-model-len {longest}", replace(ask, max_model_len=longest))])
-    if deployment.rules.fraction_base is FractionBase.TOTAL and deployment.fraction is not None:
+    if deployment.fraction is not None:
         families.append(
             [
                 (f"{deployment.rules.fraction_flag} {share}", replace(ask, memory_fraction=share))
-                for share in _HIGH_FRACTIONS
+                for share in _HIGHER_FRACTIONS
                 if share > deployment.fraction
             ]
         )
@@ -433,6 +465,18 @@ def _families(ask: Ask, deployment: Deployment, form: KvFormat, *, serving: bool
     if _narrower(deployment, 8) and form.element_bits >= _SIXTEEN_BITS:
         families.append(both)
     return families
+
+
+def _more_tp(ask: Ask, ranks: Parallelism) -> list[tuple[str, Ask]]:
+    """Return the same GPUs with TP instead of attention DP, and instead of pipeline stages: weights are split more."""
+    ways = [(ranks.tp * ranks.dp, ranks.pp, 1), (ranks.tp * ranks.pp, 1, ranks.dp), (ranks.num_gpus, 1, 1)]
+    found = []
+    for tp, pp, dp in dict.fromkeys(ways):
+        if tp > ranks.tp:
+            whole = ranks.ep > 1 and ranks.ep == ranks.tp * ranks.dp
+            text = f"--tp {tp} --pp {pp} --dp {dp} on the same GPUs"
+            found.append((text, replace(ask, tp=tp, pp=pp, dp=dp, ep=tp * dp if whole else ask.ep)))
+    return found
 
 
 def _narrower(deployment: Deployment, bits: int) -> bool:
@@ -463,18 +507,28 @@ def _verified(text: str, ask: Ask, catalog: Catalog, wanted: _Wanted) -> Change 
             computed = weights_verdict(rules.engine, rules.version, deployment.gpu, deployment.weights)
             if computed.supported is False:
                 return None
+        # A fraction that starves what lives outside it is no mend.
+        if ask.memory_fraction is not None and fraction_warnings(deployment, deployment_budgets(deployment)):
+            return None
         book = deployment_ledger(deployment, form, context_tokens=wanted.context_tokens)
         served, asked = _served(deployment, form, book, wanted)
     except InfcalcError:
         return None
     if not book.fits or (asked is not None and asked.users_fit is False):
         return None
+    low, middle, high = _sequences(book, served)
     return Change(
         change=text,
         needed_bytes=book.needed_bytes,
+        needed_bytes_low=book.needed_bytes_low,
+        needed_bytes_high=book.needed_bytes_high,
         kv_pool_bytes=book.kv_pool_bytes,
+        kv_pool_bytes_low=book.kv_pool_bytes_low,
+        kv_pool_bytes_high=book.kv_pool_bytes_high,
         max_model_len=deployment.max_model_len,
-        sequences=book.sequences if served is None else served.requests,
+        sequences=middle,
+        sequences_low=low,
+        sequences_high=high,
     )
 
 

@@ -16,6 +16,7 @@ from infcalc.api.sizing import (
     context_warnings,
     deployment_budgets,
     fitting_room,
+    fraction_warnings,
     room_warnings,
 )
 from infcalc.engines.verdicts import Status, Verdict, cache_kind, kv_verdict, weights_verdict
@@ -94,11 +95,19 @@ class ConcurrencyResult:
     usable_bytes: int
     weights_bytes: int
     activation_bytes: int
+    activation_bytes_low: int
+    activation_bytes_high: int
     non_torch_bytes: int
+    non_torch_bytes_low: int
+    non_torch_bytes_high: int
     cuda_graph_bytes: int
+    cuda_graph_bytes_low: int
+    cuda_graph_bytes_high: int
     loading_bytes: int
     """Taken by loading besides the weights."""
     missing_bytes: int
+    missing_bytes_low: int
+    missing_bytes_high: int
     max_num_seqs: int
     """The engine's own cap on running sequences: a limit of its own, never folded into ``sequences``."""
     weights_supported: bool | None
@@ -151,6 +160,7 @@ def concurrency(
         notes += [*_verdict_notes(result), *_offloaded(deployment, result)]
         talk += _refusals(deployment, result) if ask.kv_dtypes else ()
         talk += [*deployment.warnings, *context_warnings(deployment, contexts), *room_warnings(deployment, stages)]
+        talk += fraction_warnings(deployment, stages)
         found = (
             *deployment.inputs,
             Input(
@@ -269,10 +279,18 @@ def _result(
         usable_bytes=tightest.usable_bytes,
         weights_bytes=tightest.weights_bytes,
         activation_bytes=tightest.activation.value_bytes,
+        activation_bytes_low=tightest.activation.low_bytes,
+        activation_bytes_high=tightest.activation.high_bytes,
         non_torch_bytes=tightest.non_torch.value_bytes,
+        non_torch_bytes_low=tightest.non_torch.low_bytes,
+        non_torch_bytes_high=tightest.non_torch.high_bytes,
         cuda_graph_bytes=tightest.cuda_graph_bytes,
+        cuda_graph_bytes_low=tightest.graphs.low_bytes,
+        cuda_graph_bytes_high=tightest.graphs.high_bytes,
         loading_bytes=tightest.loading_bytes,
         missing_bytes=max(stage.missing_bytes for stage in stages),
+        missing_bytes_low=max(stage.missing_low_bytes for stage in stages),
+        missing_bytes_high=max(stage.missing_high_bytes for stage in stages),
         max_num_seqs=deployment.max_num_seqs,
         weights_supported=weights.supported,
         weights_verdict=weights.text,

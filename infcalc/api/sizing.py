@@ -98,6 +98,7 @@ def kv(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool 
         stages = deployment_budgets(deployment)
         notes += deployment.assumptions
         talk += [*deployment.warnings, *context_warnings(deployment, contexts), *room_warnings(deployment, stages)]
+        talk += fraction_warnings(deployment, stages)
         for word in ask.kv_dtypes or (None,):
             form, origin, said = kv_format(deployment, word)
             talk += said
@@ -229,14 +230,14 @@ def context_warnings(deployment: Deployment, contexts: tuple[int, ...]) -> list[
     return [f"{deployment.model.name} was made for {limit:,} tokens; {lengths} is beyond it (sizes are still right)"]
 
 
-def fraction_warnings(deployment: Deployment) -> list[str]:
-    """Return a warning where a stated fraction leaves too little of the card for the engine to start or to run."""
+def fraction_warnings(deployment: Deployment, stages: tuple[Budget, ...]) -> list[str]:
+    """Return a warning where a fraction leaves too little of the card for the engine to start or to run."""
     rules, fraction = deployment.rules, deployment.fraction
     if fraction is None:
         return []
     total = deployment.gpu.cuda_total_bytes
     found: list[str] = []
-    for budget in deployment_budgets(deployment):
+    for budget in stages:
         left = round((total - budget.non_torch.value_bytes) * (1 - fraction))
         flag = f"{rules.fraction_flag} {fraction:g}"
         if rules.fraction_base is FractionBase.TOTAL and total * (1 - fraction) < budget.non_torch.low_bytes:

@@ -82,6 +82,8 @@ class Budget:
     kv_pool_low_bytes: int
     kv_pool_high_bytes: int
     missing_bytes: int
+    missing_low_bytes: int
+    missing_high_bytes: int
 
 
 def profile_tokens(rules: EngineRules, *, max_num_batched_tokens: int, max_model_len: int | None, given: bool) -> int:
@@ -205,6 +207,7 @@ def _budget(
             squares += float(pool(one[0], one[1], one[2]) - left) ** 2
         return _DEVIATION_SHARE * float(squares**0.5)
 
+    least, most = round(left - deviation(highs)), round(left + deviation(lows))
     return Budget(
         stage=stage,
         usable_bytes=_usable_bytes(gpu, rules, fraction),
@@ -218,9 +221,11 @@ def _budget(
         cuda_graph_bytes=graphs.value_bytes,
         graphs=graphs,
         kv_pool_bytes=max(0, left),
-        kv_pool_low_bytes=max(0, round(left - deviation(highs))),
-        kv_pool_high_bytes=max(0, round(left + deviation(lows))),
+        kv_pool_low_bytes=max(0, least),
+        kv_pool_high_bytes=max(0, most),
         missing_bytes=max(0, -left),
+        missing_low_bytes=max(0, -most),
+        missing_high_bytes=max(0, -least),
     )
 
 

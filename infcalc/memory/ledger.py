@@ -6,6 +6,7 @@ cuts it into blocks as the engine does, takes the rank that governs, and carries
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -66,11 +67,15 @@ class Ledger:
     usable_bytes: int
     reserve_bytes: int
     """What the engine leaves alone."""
+    reserve_bytes_low: int
+    reserve_bytes_high: int
     lines: tuple[Line, ...]
     kv_pool_bytes: int
     kv_pool_bytes_low: int
     kv_pool_bytes_high: int
     kv_blocks: int
+    kv_blocks_low: int
+    kv_blocks_high: int
     block_tokens: int
     block_bytes: int
     kv_cache_tokens: int
@@ -86,7 +91,11 @@ class Ledger:
     request_bytes: int
     """Of one sequence of ``max_model_len``."""
     needed_bytes: int
+    needed_bytes_low: int
+    needed_bytes_high: int
     missing_bytes: int
+    missing_bytes_low: int
+    missing_bytes_high: int
     missing_before_kv_bytes: int
     """Of the missing, what is lacking before any KV."""
     fits: bool
@@ -165,11 +174,17 @@ def _of_stage(
     # Ranks of several machines differ independently of what the band holds; within one, the least is known to be lower.
     below = budget.kv_pool_bytes - budget.kv_pool_low_bytes
     lowest = budget.kv_pool_bytes - (round((below**2 + (2 * spread) ** 2) ** 0.5) if several else below + spread)
-    _, tokens_low, concurrency_low = printed(max(0, lowest), cut, rules, settings)
-    _, tokens_high, concurrency_high = printed(budget.kv_pool_high_bytes, cut, rules, settings)
+    blocks_low, tokens_low, concurrency_low = printed(max(0, lowest), cut, rules, settings)
+    blocks_high, tokens_high, concurrency_high = printed(budget.kv_pool_high_bytes, cut, rules, settings)
     request = _request_bytes(cut, rules, settings)
     lacking = budget.missing_bytes + max(0, request - budget.kv_pool_bytes)
-    used = sum(line.num_bytes for line in _lines(model, parallelism, rules, budget, basis) if line.name != "towers")
+    lines = _lines(model, parallelism, rules, budget, basis)
+    counted = [line for line in lines if line.name != "towers"]
+    needed = request + sum(line.num_bytes for line in counted)
+    # Each modelled line deviates on its own, as in the band of the pool.
+    less = math.hypot(*(line.num_bytes - line.low_bytes for line in counted))
+    more = math.hypot(*(line.high_bytes - line.num_bytes for line in counted))
+    reserve = _reserve(gpu, rules, budget)
 
     def held(pool_bytes: int) -> int:
         return sequences_in(pool_bytes, cut, context_tokens, rules, settings) * parallelism.dp
@@ -178,13 +193,17 @@ def _of_stage(
         stage=budget.stage,
         total_bytes=gpu.cuda_total_bytes,
         usable_bytes=budget.usable_bytes,
-        reserve_bytes=_reserve(gpu, rules, budget),
-        lines=_lines(model, parallelism, rules, budget, basis),
+        reserve_bytes=reserve,
+        reserve_bytes_low=_reserve_at(gpu, rules, budget, reserve, high=False),
+        reserve_bytes_high=_reserve_at(gpu, rules, budget, reserve, high=True),
+        lines=lines,
         kv_pool_bytes=budget.kv_pool_bytes,
         # The printed pool may be that of any rank.
         kv_pool_bytes_low=max(0, lowest if several else budget.kv_pool_low_bytes),
         kv_pool_bytes_high=budget.kv_pool_high_bytes,
         kv_blocks=blocks,
+        kv_blocks_low=blocks_low,
+        kv_blocks_high=blocks_high,
         block_tokens=cut.block_tokens,
         block_bytes=cut.block_bytes,
         kv_cache_tokens=tokens,
@@ -198,8 +217,12 @@ def _of_stage(
         sequences_low=held(budget.kv_pool_low_bytes),
         sequences_high=held(budget.kv_pool_high_bytes),
         request_bytes=request,
-        needed_bytes=used + request,
+        needed_bytes=needed,
+        needed_bytes_low=round(needed - less),
+        needed_bytes_high=round(needed + more),
         missing_bytes=lacking,
+        missing_bytes_low=budget.missing_low_bytes + max(0, request - budget.kv_pool_high_bytes),
+        missing_bytes_high=budget.missing_high_bytes + max(0, request - budget.kv_pool_low_bytes),
         missing_before_kv_bytes=budget.missing_bytes,
         fits=lacking == 0,
         offload_bytes=budget.offload_bytes,
@@ -288,6 +311,21 @@ def _reserve(gpu: Gpu, rules: EngineRules, budget: Budget) -> int:
                 + budget.non_torch.value_bytes
             )
             return max(0, gpu.cuda_total_bytes - parts - budget.graphs.value_bytes - budget.kv_pool_bytes)
+
+
+def _reserve_at(gpu: Gpu, rules: EngineRules, budget: Budget, reserve: int, *, high: bool) -> int:
+    """Return one end of the band of :func:`_reserve`: the engine's share of what is free scales with it."""
+    match rules.fraction_base:
+        case FractionBase.FREE_BEFORE_WEIGHTS:
+            taken = budget.non_torch.low_bytes if high else budget.non_torch.high_bytes
+            return round(
+                reserve * (gpu.cuda_total_bytes - taken) / (gpu.cuda_total_bytes - budget.non_torch.value_bytes)
+            )
+        case FractionBase.FREE_AFTER_WEIGHTS if budget.kv_pool_bytes:
+            pool = budget.kv_pool_high_bytes if high else budget.kv_pool_low_bytes
+            return round(reserve * pool / budget.kv_pool_bytes)
+        case _:
+            return reserve
 
 
 def _described(cut: PagePlan) -> tuple[str, ...]:

@@ -26,19 +26,22 @@ def memory_bar(parts: Sequence[tuple[str, str, int]], total_bytes: int, *, width
     """
     shown = [(letter, name, size) for letter, name, size in parts if size > 0]
     whole = max(total_bytes, 1)
-    letters = ""
+    lengths: list[int] = []
     reached = 0
-    for letter, _, size in shown:
+    for _, _, size in shown:
         reached += size
         # What lies far beyond the end is as good as twice the bar.
-        end = max(len(letters) + 1, min(round(reached / whole * width), 2 * width))
-        letters += letter * (end - len(letters))
+        lengths.append(max(1, min(round(reached / whole * width), 2 * width) - sum(lengths)))
+    while reached <= whole and sum(lengths) > max(width, len(lengths)):
+        # Small parts have pushed the others over the end, where nothing lies.
+        lengths[lengths.index(max(lengths))] -= 1
+    letters = "".join(letter * length for (letter, _, _), length in zip(shown, lengths, strict=True))
     inside, beyond = letters[:width].ljust(width, "."), letters[width:]
     free = max(0, total_bytes - reached)
     legend = [f"{letter} {name} {format_bytes(size)}" for letter, name, size in shown]
     if free:
         legend.append(f". free {format_bytes(free)}")
-    if beyond:
+    if reached > total_bytes:
         legend.append(f"{format_bytes(reached - total_bytes)} beyond the end")
     # As wide as the bar, which a narrow terminal shows whole.
     return "\n".join([f"[{inside}]{beyond[:width]}", *textwrap.wrap(", ".join(legend), max(width, _NARROW))])

@@ -58,7 +58,9 @@ def words(text: str) -> list[str]:
 
 BARE = {
     **dict.fromkeys(
-        words("null_blocks recurrent_pages in_flight_steps kv_blocks sequence_blocks cases skipped"),
+        words(
+            "null_blocks recurrent_pages in_flight_steps kv_blocks kv_blocks_low kv_blocks_high sequence_blocks cases skipped"
+        ),
         "a count of what it names",
     ),
     **dict.fromkeys(

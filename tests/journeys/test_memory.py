@@ -202,3 +202,128 @@ def test_the_second_pool_of_sglang_holds_four_fifths_of_the_tokens(capsys: pytes
     found = run(capsys, "memory", *options.split()).result
     assert found["kv_cache_tokens"] == found["kv_pool_bytes"] // round(18 * 1024 * 1.8)
     assert found["sequences"] == found["kv_cache_tokens"] // 8192
+
+
+# What would make it fit, by engine
+
+
+@pytest.mark.parametrize(
+    ("asked", "flag"),
+    [
+        (("-m", "llama3-70b", "-g", "h100", "-n", "2", "--engine", "sglang", "--memory-fraction", "0.8"), "0.9"),
+        (("--memory-fraction", "0.4"), "0.5"),
+        (
+            ("-m", "llama3-8b", "-g", "h100", "-n", "1", "--engine", "tensorrt-llm", "--memory-fraction", "0.005"),
+            "0.5",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
+)
+def test_a_higher_fraction_is_tried_in_the_words_of_each_engine(
+    capsys: Capture, asked: tuple[str, ...], flag: str
+) -> None:
+    asked = (*asked, "--max-model-len", "4k")
+    found = answer(capsys, "memory", *asked, code=3).result
+    words = {
+        "vllm": "--gpu-memory-utilization",
+        "sglang": "--mem-fraction-static",
+        "tensorrt-llm": "--free_gpu_memory_fraction",
+    }
+    changes = {change["change"]: change for change in found["changes"]}
+    change = changes[f"{words[found['engine']]} {flag}"]
+    again = answer(capsys, "memory", *asked, "--memory-fraction", flag).result
+    for key in change:
+        if key != "change":
+            assert again[key] == change[key], key
+
+
+def test_a_fraction_that_starves_what_lives_outside_it_is_no_mend(capsys: Capture) -> None:
+    asked = ("-m", "qwen3-235b-a22b", "-g", "h100", "-n", "4", "--weights", "fp8", "--engine", "sglang")
+    found = answer(capsys, "memory", *asked, "--max-num-batched-tokens", "262144", "--memory-fraction", "0.5", code=3)
+    shares = [change["change"] for change in found.result["changes"] if "--mem-fraction-static" in change["change"]]
+    assert all(float(share.split()[1]) < 0.95 for share in shares)
+
+
+def test_tp_alone_is_tried_on_the_same_gpus(capsys: Capture) -> None:
+    asked = ("-m", "llama3-70b", "-g", "a100-80gb")
+    found = answer(capsys, "memory", *asked, "--tp", "1", "--dp", "4", code=3).result
+    changes = {change["change"]: change for change in found["changes"]}
+    change = changes["--tp 4 --pp 1 --dp 1 on the same GPUs"]
+    assert change["sequences"] == answer(capsys, "memory", *asked, "--tp", "4").result["sequences"]
+    assert not any("same GPUs" in text for text in _texts(answer(capsys, "memory", *asked, "--tp", "1", code=3)))
+
+
+def _texts(ran: Any) -> list[str]:  # noqa: ANN401 - what a command ran
+    return [change["change"] for change in ran.result["changes"]]
+
+
+# Bands
+
+
+DEPLOYMENTS = (
+    ("--engine", "vllm"),
+    ("--engine", "sglang"),
+    ("--engine", "tensorrt-llm"),
+    ("--engine", "llama.cpp"),
+    ("--gpus", "2"),
+    ("--gpus", "2", "--engine", "tensorrt-llm", "--max-model-len", "8k"),
+    ("--gpus", "2", "--engine", "sglang"),
+    ("--gpus", "1"),
+    ("--gpus", "4", "--pp", "2"),
+)
+
+
+@pytest.mark.parametrize("asked", DEPLOYMENTS, ids=" ".join)
+def test_what_is_modelled_lies_within_its_band(asked: tuple[str, ...]) -> None:
+    words = dict(zip(asked[::2], asked[1::2], strict=True))
+    ask = Ask(
+        engine=words.get("--engine"),
+        num_gpus=int(words.get("--gpus", "4")),
+        pp=int(words.get("--pp", "1")),
+    )
+    result = memory(ask).result
+    banded = [name.removesuffix("_low") for name in result.__dataclass_fields__ if name.endswith("_low")]
+    assert {"needed_bytes", "missing_bytes", "kv_blocks", "reserve_bytes", "kv_pool_bytes"} <= set(banded)
+    for part in (result, *result.changes):
+        for name in banded:
+            if hasattr(part, name) and getattr(part, name) is not None:
+                low, value, high = (getattr(part, f"{name}{end}") for end in ("_low", "", "_high"))
+                assert low <= value <= high, name
+    counted = concurrency(ask).result
+    for name in ("activation_bytes", "non_torch_bytes", "cuda_graph_bytes", "missing_bytes"):
+        low, value, high = (getattr(counted, f"{name}{end}") for end in ("_low", "", "_high"))
+        assert low <= value <= high, name
+
+
+def test_what_is_missing_is_what_is_needed_beyond_the_budget_at_both_ends_of_the_band() -> None:
+    result = memory(Ask(num_gpus=1)).result
+    for end in ("", "_low", "_high"):
+        missing, needed = getattr(result, f"missing_bytes{end}"), getattr(result, f"needed_bytes{end}")
+        assert missing == pytest.approx(needed - result.usable_bytes, abs=2)
+    assert result.missing_bytes_low < result.missing_bytes < result.missing_bytes_high
+
+
+def test_the_finding_names_what_is_too_small(capsys: Capture) -> None:
+    whole = run(capsys, "memory", "-n", "1").out
+    assert "and the engine uses 72.8 GiB" in whole
+    share = run(capsys, "memory", "-g", "h100", "-n", "2", "--engine", "sglang", "--memory-fraction", "0.8").out
+    assert "its memory fraction leaves less than that of 79.2 GiB" in share
+
+
+# Fractions that leave too little outside
+
+
+@pytest.mark.parametrize("command", ["kv", "concurrency", "memory", "roofline", "speculate"])
+def test_a_fraction_that_leaves_too_little_is_told_by_every_command(capsys: Capture, command: str) -> None:
+    asked = (command, "--memory-fraction", "1")
+    assert "vllm does not start" in run(capsys, *asked).err
+    assert "sglang runs out of memory under load" in run(capsys, *asked, "--engine", "sglang").err
+    assert "does not start" not in run(capsys, command).err
+
+
+# A context beyond the longest sequence
+
+
+def test_the_default_context_beyond_the_longest_sequence_is_told(capsys: Capture) -> None:
+    for command in ("memory", "kv", "concurrency"):
+        assert "--max-model-len admits 1 tokens" in run(capsys, command, "--max-model-len", "1").err

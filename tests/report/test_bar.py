@@ -22,3 +22,9 @@ def test_what_does_not_fit_stands_behind_the_end() -> None:
 def test_the_bar_is_as_wide_as_asked(sizes: list[int], total: int) -> None:
     bar = memory_bar(tuple(("ABCDEF"[place], "part", size) for place, size in enumerate(sizes)), total, width=40)
     assert bar.index("]") == 41
+
+
+def test_small_parts_do_not_push_others_over_the_end() -> None:
+    bar, legend = memory_bar((("W", "weights", 10_000), ("A", "a", 1), ("B", "b", 1)), 10_002, width=20).splitlines()
+    assert bar == f"[{'W' * 18}AB]"
+    assert "beyond" not in legend

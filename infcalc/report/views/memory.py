@@ -77,8 +77,8 @@ def _ledger(answer: Answer[MemoryResult], who: tuple[Column, ...]) -> Table:
             | {
                 "name": "reserve",
                 "num_bytes": result.reserve_bytes,
-                "low_bytes": result.reserve_bytes,
-                "high_bytes": result.reserve_bytes,
+                "low_bytes": result.reserve_bytes_low,
+                "high_bytes": result.reserve_bytes_high,
                 "basis": "left alone",
                 "source": f"of {format_bytes(result.total_bytes)} that CUDA reports",
             }
@@ -142,6 +142,8 @@ def _changes(answer: Answer[MemoryResult]) -> Table:
             Column(key="kv_pool_bytes", heading="KV pool", show=_size),
             Column(key="max_model_len", heading="longest", show=count),
             Column(key="sequences", heading="sequences", show=count),
+            Column(key="sequences_low", heading="low", show=count),
+            Column(key="sequences_high", heading="high", show=count),
         ),
         rows=tuple(
             {
@@ -149,6 +151,8 @@ def _changes(answer: Answer[MemoryResult]) -> Table:
                 "kv_pool_bytes": change.kv_pool_bytes,
                 "max_model_len": change.max_model_len,
                 "sequences": change.sequences,
+                "sequences_low": change.sequences_low,
+                "sequences_high": change.sequences_high,
             }
             for result in answer.results
             for change in result.changes
@@ -174,8 +178,7 @@ def _finding(result: MemoryResult) -> str:
     if not result.fits:
         return (
             f"{where}: does not fit, {format_bytes(result.missing_bytes)} per GPU are missing; one sequence of "
-            f"{result.max_model_len:,} tokens needs {format_bytes(result.needed_bytes)} of "
-            f"{format_bytes(result.usable_bytes)}"
+            f"{result.max_model_len:,} tokens needs {format_bytes(result.needed_bytes)}, and " + _allowed(result)
         )
     asked = asked_in_words(result)
     return (
@@ -183,6 +186,12 @@ def _finding(result: MemoryResult) -> str:
         f"{format_bytes(result.kv_pool_bytes_high)}), {result.sequences:,} {_of_length(result)} "
         f"({result.sequences_low:,} to {result.sequences_high:,})" + (f"; {asked}" if asked else "")
     )
+
+
+def _allowed(result: MemoryResult) -> str:
+    if result.needed_bytes > result.usable_bytes:
+        return f"the engine uses {format_bytes(result.usable_bytes)}"
+    return f"its memory fraction leaves less than that of {format_bytes(result.usable_bytes)}"
 
 
 def _of_length(result: MemoryResult) -> str:
