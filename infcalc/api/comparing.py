@@ -155,6 +155,7 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
     if assumed:
         notes.insert(0, f"not stated in the log, so assumed: {'; '.join(assumed)}")
     talk = [
+        *log.left_out,
         *contradictions(log, expectation),
         *_doubts(log, deployment, lines),
         *odd_card,
@@ -249,6 +250,8 @@ _HEADLINES = (
 )
 _TOLD_PARTS = 2
 _TOLD_SHARE = 0.1
+_NEAR = 0.5
+"""Beyond this, a share says less than a multiple."""
 _LEAST = 0.001
 """Closer than the digits of a log tell."""
 
@@ -263,12 +266,27 @@ def _verdict(lines: tuple[CompareLine, ...], refusals: tuple[Refusal, ...]) -> s
         if line.measured == line.predicted:
             exact = f"{name} predicted exactly: {_shown(quantity, line.measured)}"
             return f"{told}; {exact}" if told else exact
-        text = f"{name} predicted within {max(_LEAST, abs(line.error_fraction)):.1%}"
+        text = f"{name} predicted {_closeness(line.error_fraction)}"
         shown = [_shown(quantity, value) for value in (line.predicted, line.measured)]
         text += f": {shown[0]} predicted, {shown[1]} in the log"
         text += _because(quantity, line)
         return f"{told}; {text}" if told else text
     return told or "nothing that is predicted is printed in this log"
+
+
+def _closeness(error_fraction: float) -> str:
+    """Return in words how close a prediction is: a share where it is close, a multiple where it is not.
+
+    >>> _closeness(-0.031), _closeness(22.157), _closeness(-0.75)
+    ('within 3.1%', '23.2 times as large as the log has it', '4.0 times smaller than the log has it')
+    """
+    if abs(error_fraction) <= _NEAR:
+        return f"within {max(_LEAST, abs(error_fraction)):.1%}"
+    if error_fraction > 0:
+        return f"{1 + error_fraction:,.1f} times as large as the log has it"
+    if error_fraction > -1:
+        return f"{1 / (1 + error_fraction):,.1f} times smaller than the log has it"
+    return "far from what the log has"
 
 
 def _because(quantity: Quantity, line: CompareLine) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _HUB_CACHE = re.compile(r"models--([^/\\]+?)--([^/\\]+)")
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 _DRAFTS = re.compile(r"num_spec(?:ulative)?_tokens['\"]?\s*[:=]\s*([1-9][0-9]{0,2})\b")
+_RANKS = ("tp", "pp", "dp", "ep", "dcp")
 _SEPARATORS = re.compile(r"[/\\]+")
 _MAX_GPUS = 1_000
 _MAX_OFFLOAD_GIB = 4096
@@ -72,6 +73,70 @@ class FromLog:
     warnings: tuple[str, ...]
 
 
+@frozen
+class _Bounds:
+    """What a setting of a log can be: numbers between two ends, and the option that says it instead."""
+
+    setting: str
+    field: str
+    low: float
+    high: float
+    option: str
+    whole: bool = True
+
+
+_BOUNDS = (
+    *(_Bounds(setting=name, field=name, low=1, high=_MAX_GPUS, option=f"--{name}") for name in _RANKS),
+    _Bounds(setting="max_num_seqs", field="max_num_seqs", low=1, high=_MAX_COUNT, option="--max-num-seqs"),
+    _Bounds(
+        setting="max_num_batched_tokens",
+        field="max_num_batched_tokens",
+        low=1,
+        high=_MAX_COUNT,
+        option="--max-num-batched-tokens",
+    ),
+    _Bounds(setting="block_size", field="block_size", low=1, high=_MAX_COUNT, option="--block-size"),
+    # Zero is the model's own length, and no offload.
+    _Bounds(setting="max_model_len", field="max_model_len", low=0, high=_MAX_LENGTH, option="--max-model-len"),
+    _Bounds(
+        setting="cpu_offload",
+        field="cpu_offload_bytes",
+        low=0,
+        high=_MAX_OFFLOAD_GIB,
+        option="--cpu-offload-gb",
+        whole=False,
+    ),
+    *(
+        _Bounds(setting=name, field="memory_fraction", low=0.0001, high=1, option="--memory-fraction", whole=False)
+        for name in ("memory_fraction", "printed_fraction")
+    ),
+    _Bounds(setting="max_lora_rank", field="lora_rank", low=1, high=_MAX_GPUS, option="--lora-rank"),
+    _Bounds(setting="max_loras", field="num_adapters", low=1, high=_MAX_GPUS, option="--max-loras"),
+)
+
+
+def _impossible(log: EngineLog, ask: Ask) -> list[str]:
+    """Return a warning for each setting of a log that cannot be, and is left out: by its name and line."""
+    stated = bool(ask.num_gpus or ask.tp or ask.pp or ask.dp)
+    found = []
+    for bounds in _BOUNDS:
+        setting = log.setting(bounds.setting)
+        if setting is None or getattr(ask, bounds.field) or (stated and bounds.setting in _RANKS):
+            continue
+        value = setting.value
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and bounds.low <= float(value) <= bounds.high and (not bounds.whole or float(value).is_integer()):
+            continue
+        ends = f"{'a whole number ' if bounds.whole else ''}from {bounds.low:g} to {bounds.high:,}"
+        if not bounds.whole and bounds.high == 1:
+            ends = "above 0 and at most 1"
+        found.append(
+            f"line {setting.line}: {bounds.setting.replace('_', ' ')} {value} is left out, for it is not {ends}; "
+            f"{bounds.option} says what it was"
+        )
+    return found
+
+
 def asked_by(log: EngineLog, ask: Ask, catalog: Catalog, *, place: str) -> FromLog:
     """Return the deployment a log speaks of; what ``ask`` states wins over what the log says.
 
@@ -86,7 +151,7 @@ def asked_by(log: EngineLog, ask: Ask, catalog: Catalog, *, place: str) -> FromL
     filled: dict[str, object] = {}
     lines: dict[str, int] = {}
     assumed: dict[str, str] = {}
-    talk: list[str] = []
+    talk = _impossible(log, ask)
 
     def fill(field: str, value: object, line: int) -> None:
         if value is not None and not getattr(ask, field):
@@ -148,7 +213,7 @@ def _fill_ranks(log: EngineLog, ask: Ask, fill: Fill, assumed: dict[str, str]) -
     """Fill TP, PP and DP; a user who states any of them, or the number of GPUs, states them all."""
     if ask.num_gpus or ask.tp or ask.pp or ask.dp:
         return
-    ranks = {name: _whole(log.setting(name), _MAX_GPUS) for name in ("tp", "pp", "dp", "ep", "dcp")}
+    ranks = {name: _whole(log.setting(name), _MAX_GPUS) for name in _RANKS}
     attention = log.setting("dp_attention")
     if attention is not None and attention.value is True and ranks["tp"] and ranks["dp"]:
         # SGLang counts all GPUs as TP, and attention splits them; experts stay spread over all.
@@ -223,7 +288,10 @@ def _kv_word(log: EngineLog, talk: list[str]) -> tuple[str | None, int]:
     word = _KV_WORDS.get(word, KV_ALIASES.get(word, word))
     if word in KV_FORMATS:
         return word, setting.line
-    talk.append(f"line {setting.line}: a KV cache in {setting.value!r} is not known; the checkpoint's own is taken")
+    talk.append(
+        f"line {setting.line}: a KV cache in {setting.value!r} is not known: the checkpoint's own is taken; "
+        "--kv-dtype says what it was"
+    )
     return None, 0
 
 

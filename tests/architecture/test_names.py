@@ -59,7 +59,8 @@ def words(text: str) -> list[str]:
 BARE = {
     **dict.fromkeys(
         words(
-            "null_blocks recurrent_pages in_flight_steps kv_blocks kv_blocks_low kv_blocks_high sequence_blocks cases skipped"
+            "null_blocks recurrent_pages in_flight_steps kv_blocks kv_blocks_low kv_blocks_high sequence_blocks cases "
+            "skipped"
         ),
         "a count of what it names",
     ),

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from infcalc.engines.logs.reader import read_log
+from infcalc.units import GIB
 from tests.engines.logs import samples
 from tests.journeys.command import Ran, answer, infcalc
 
@@ -130,3 +132,104 @@ def test_unknown_names_end_with_5(capsys: Capture, tmp_path: Path, log: str) -> 
     (tmp_path / "unknown.log").write_text(text, encoding="utf-8")
     refused(infcalc(capsys, "compare", "unknown.log", "--gpu", "h100"), 5, "acme/Llama-9-8B", "--model")
     assert infcalc(capsys, "compare", "unknown.log", "--gpu", "h100", "--model", "llama3.1-8b").code == 0
+
+
+# What a log says that cannot be used is told, by its name and line
+
+
+def write(tmp_path: Path, text: str) -> str:
+    (tmp_path / "some.log").write_text(text, encoding="utf-8")
+    return "some.log"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("tensor_parallel_size=1", "tensor_parallel_size=0", "line 4: tp 0 is left out, for it is not a whole number"),
+        ("tensor_parallel_size=1", "tensor_parallel_size=two", "line 4: tp two is left out"),
+        ("pipeline_parallel_size=1", "pipeline_parallel_size=0", "line 4: pp 0 is left out"),
+        ("'max_model_len': 16384, ", "'max_num_seqs': 0, ", "line 2: max num seqs 0 is left out"),
+        ("'max_model_len': 16384, ", "'cpu_offload_gb': -5, ", "line 2: cpu offload -5 is left out"),
+        (
+            "'gpu_memory_utilization': 0.9",
+            "'gpu_memory_utilization': 1.9",
+            "line 2: memory fraction 1.9 is left out, for it is not above 0 and at most 1; --memory-fraction says",
+        ),
+        ("kv_cache_dtype=auto", "kv_cache_dtype=fp3", "line 4: a KV cache in 'fp3' is not known"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_told(capsys: Capture, tmp_path: Path, before: str, after: str, told: str) -> None:
+    assert before in samples.V1_H100
+    # The last line settles the fraction whatever was asked.
+    asked = samples.V1_H100.partition("(EngineCore_DP0 pid=71) INFO 08-05 12:01:30 [gpu_worker.py:391]")[0]
+    path = write(tmp_path, asked.replace(before, after))
+    ran = infcalc(capsys, "compare", path, "--gpu", "h100")
+    assert ran.code == 0
+    assert told in ran.err
+    assert told.partition(":")[0] not in infcalc(capsys, "compare", write(tmp_path, samples.V1_H100), "-g", "h100").err
+
+
+def test_what_the_user_says_instead_needs_no_warning(capsys: Capture, tmp_path: Path) -> None:
+    path = write(tmp_path, samples.V1_H100.replace("tensor_parallel_size=1", "tensor_parallel_size=0"))
+    assert "tp 0" not in infcalc(capsys, "compare", path, "--gpu", "h100", "--tp", "1").err
+
+
+def test_a_second_engine_and_a_second_start_are_told(capsys: Capture, tmp_path: Path) -> None:
+    both = infcalc(capsys, "compare", write(tmp_path, samples.V1_H100 + samples.SGLANG), "--gpu", "h100")
+    assert both.code == 0
+    engine = "sglang" if "is of sglang" in both.err else "vllm"
+    assert f"is of {engine}: only" in both.err
+    assert "give each engine's log a file of its own" in both.err
+    first = samples.V1_H100.replace("51.38", "40.00").replace("420,880", "300,000")
+    twice = infcalc(capsys, "compare", write(tmp_path, first + samples.V1_H100), "--gpu", "h100")
+    assert "the log holds 2 starts: the last is read (its figures begin at line " in twice.err
+
+
+@pytest.mark.parametrize("text", [text for group in samples.ALL.values() for text in group])
+def test_one_start_of_one_engine_leaves_nothing_out(text: str) -> None:
+    log = read_log(text)
+    assert log is not None
+    assert log.left_out == ()
+
+
+def test_a_far_miss_is_told_as_a_multiple(capsys: Capture, tmp_path: Path) -> None:
+    asked = ("compare", write(tmp_path, samples.V1_H100.replace("51.38", "2.00")), "--gpu", "h100")
+    ran = infcalc(capsys, *asked)
+    assert "times as large as the log has it" in ran.out.splitlines()[0]
+    assert " x" in next(line for line in ran.out.splitlines() if line.startswith("KV pool  "))
+    assert "%" not in ran.out.splitlines()[0]
+    small = infcalc(capsys, *asked, "--model", "llama3-8b", "--memory-fraction", "0.25")
+    assert small.code == 0
+
+
+def test_an_offload_of_the_log_reaches_the_prediction(capsys: Capture, tmp_path: Path) -> None:
+    def predicted(text: str, *more: str) -> dict[str, float]:
+        ran = answer(capsys, "compare", write(tmp_path, text), "--gpu", "h100", *more)
+        return {line["quantity"]: line["predicted"] for line in ran.result["lines"]}
+
+    plain = predicted(samples.V1_H100)
+    text = samples.V1_H100.replace("'max_model_len'", "'cpu_offload_gb': 4, 'max_model_len'")
+    moved = predicted(text)
+    assert moved["kv_pool_bytes"] - plain["kv_pool_bytes"] == pytest.approx(4 * GIB, rel=0.1)
+    assert plain["weights_bytes"] - moved["weights_bytes"] == pytest.approx(4 * GIB, rel=0.1)
+    assert predicted(text, "--cpu-offload-gb", "2")["kv_pool_bytes"] < moved["kv_pool_bytes"]
+
+
+def test_adapters_that_the_log_does_not_state_may_be_added(capsys: Capture, log: str) -> None:
+    def pool(*more: str) -> float:
+        lines = answer(capsys, "compare", log, "--gpu", "h100", *more).result["lines"]
+        found: float = next(line["predicted"] for line in lines if line["quantity"] == "kv_pool_bytes")
+        return found
+
+    assert pool("--lora-rank", "64", "--max-loras", "4") < pool()
+
+
+def test_a_fraction_that_ran_is_not_judged_and_one_that_is_asked_is(capsys: Capture, log: str) -> None:
+    assert "does not start" not in infcalc(capsys, "compare", log, "--gpu", "h100").err
+    assert "vllm does not start" in infcalc(capsys, "compare", log, "--gpu", "h100", "--memory-fraction", "1").err
+
+
+def test_the_lines_of_a_comparison_can_be_gated(capsys: Capture, log: str) -> None:
+    asked = ("compare", log, "--gpu", "h100", "--require")
+    assert infcalc(capsys, *asked, "lines[quantity=weights_bytes].error_fraction<=0.01").code == 0
+    assert infcalc(capsys, *asked, "lines[quantity=weights_bytes].measured<=1").code == 4

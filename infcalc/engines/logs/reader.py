@@ -23,6 +23,8 @@ _QUANTITIES = {quantity.value: quantity for quantity in Quantity}
 _TEXT_SETTINGS = frozenset({"version", "runner", "model", "served_name", "kv_dtype", "flash_attention"})
 _TRUTHS = frozenset({"graphs_uncharged", "runner_v2"})
 _RANKS = frozenset({"device"})
+_TELLING = frozenset({Quantity.WEIGHTS, Quantity.POOL, Quantity.TOKENS, Quantity.BLOCKS})
+"""What every engine prints of itself: other figures stand in lines of the framework below it, too."""
 _MAX_FIGURE = 1e18
 _MAX_SETTING_TEXT = 500
 _MAX_NAMES = 20
@@ -42,7 +44,7 @@ _MENTIONED = re.compile(r"\b(?:NVIDIA|AMD Instinct|Tesla)(?:[ _][A-Za-z0-9.+-]{1
 class _Start:
     """One start of an engine while it is read."""
 
-    __slots__ = ("asked", "failures", "figures", "models", "notes", "settings", "sure")
+    __slots__ = ("asked", "failures", "figures", "lines", "models", "notes", "settings", "sure")
 
     def __init__(self) -> None:
         self.figures: dict[tuple[Quantity, str], Figure] = {}
@@ -52,6 +54,7 @@ class _Start:
         self.failures: list[Failure] = []
         self.notes: list[str] = []
         self.models = 0
+        self.lines: set[int] = set()
 
     @property
     def printed(self) -> bool:
@@ -68,6 +71,7 @@ def read_log(text: str) -> EngineLog | None:
     read = [(_read(grammar, lines), grammar) for grammar in GRAMMARS]
     best = max(read, key=lambda pair: pair[0][2])
     (starts, ranked_lines, score), grammar = best
+    others = tuple((other.engine, line) for (found, _, _), other in read for line in _own_line(found, starts))
     if score == 0:
         return None
     chosen = next((start for start in reversed(starts) if start.printed), starts[-1])
@@ -76,9 +80,16 @@ def read_log(text: str) -> EngineLog | None:
     sure, mentioned = _devices(lines)
     notes = list(chosen.notes[:_MAX_NOTES])
     printed = sum(start.printed for start in starts)
+    left_out = [
+        f"line {line} is of {engine}: only {grammar.engine} is read here; give each engine's log a file of its own"
+        for engine, line in others
+    ]
     if printed > 1:
         first = min((figure.line for figure in chosen.figures.values()), default=0)
-        notes.append(f"the log holds {printed} starts; the last is read (its figures begin at line {first})")
+        left_out.append(
+            f"the log holds {printed} starts: the last is read (its figures begin at line {first}); "
+            "cut the file to compare another"
+        )
     return EngineLog(
         engine=grammar.engine,
         version=str(version.value) if version else None,
@@ -90,7 +101,22 @@ def read_log(text: str) -> EngineLog | None:
         notes=tuple(dict.fromkeys(notes)),
         num_lines=ranked_lines,
         starts=max(1, printed),
+        left_out=tuple(left_out),
     )
+
+
+def _own_line(found: list[_Start], chosen: list[_Start]) -> tuple[int, ...]:
+    """Return the first line that states memory as another engine than the chosen one does; empty where none does."""
+    if found is chosen:
+        return ()
+    taken = {line for start in chosen for line in start.lines}
+    own = [
+        figure.line
+        for start in found
+        for figure in start.figures.values()
+        if figure.quantity in _TELLING and figure.line not in taken
+    ]
+    return (min(own),) if own else ()
 
 
 def looked_for() -> str:
@@ -118,6 +144,8 @@ def _read(grammar: Grammar, lines: Iterable[Line]) -> tuple[list[_Start], int, i
             if listing.clue in line.text:
                 hits += _take_arguments(grammar, listing, line, start)
         known += hits > 0
+        if hits:
+            start.lines.add(line.number)
         score += hits
     return starts, known, score
 

@@ -101,6 +101,8 @@ class EngineLog:
     num_lines: int
     starts: int
     """How many starts the log holds."""
+    left_out: tuple[str, ...] = ()
+    """What else the log holds, and why it is not read: other engines, earlier starts."""
 
     def setting(self, name: str) -> Setting | None:
         """Return the setting called ``name``, or None."""

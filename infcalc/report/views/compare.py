@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from infcalc.api.comparing import CompareResult
     from infcalc.api.residuals import CompareLine
 
+_MULTIPLE = 1.0
+"""From here on an error is shown as a multiple of what was measured."""
 _WORDS = {
     "device_total_bytes": "card total",
     "free_at_start_bytes": "free at start",
@@ -100,4 +102,6 @@ def _shown(quantity: str, value: float | None) -> str:
 
 
 def _share(value: object) -> str:
+    if isinstance(value, float) and value >= _MULTIPLE:
+        return f"{1 + value:,.1f} x"
     return f"{value:+.1%}".replace("-0.0%", "0.0%").replace("+0.0%", "0.0%") if isinstance(value, float) else str(value)

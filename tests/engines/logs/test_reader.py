@@ -218,7 +218,7 @@ def test_the_last_start_counts_and_the_others_are_told() -> None:
     log = read(first + samples.V1_H100)
     assert value(log, Quantity.POOL, GIB) == pytest.approx(51.38)
     assert log.starts == 2
-    assert any("2 starts" in note for note in log.notes)
+    assert any("2 starts" in text and "line " in text for text in log.left_out)
 
 
 def test_a_start_that_printed_nothing_yields_to_the_one_before() -> None:
