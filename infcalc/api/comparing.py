@@ -305,6 +305,8 @@ def _because(quantity: Quantity, line: CompareLine) -> str:
 
 def _reason(quantity: Quantity, part: Part) -> str:
     size = _shown(quantity, abs(part.effect))
+    if part.part.startswith("not explained"):
+        return f"{size} are {part.part}"
     if part.consumer:
         return f"{part.part} took {size} {'more' if part.effect < 0 else 'less'}"
     return f"{part.part} {'takes' if part.effect < 0 else 'adds'} {size}"

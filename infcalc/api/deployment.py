@@ -282,6 +282,8 @@ def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bo
     talk = [*model_entry.warnings, *gpu_entry.warnings]
     counted, uncounted = _parts_beside(model)
     notes += counted
+    if ask.text_only and not model.unmodelled:
+        notes.append(f"{model.name} takes no pictures: --text-only changes nothing")
     talk += uncounted
     parallelism, parallel_origin = _parallelism(ask, model, notes, strict=strict)
     if model.dtype == "fp32" and ask.weights != "fp32":

@@ -236,7 +236,7 @@ def asked_warnings(deployment: Deployment, row: ConcurrencyRow | MemoryResult) -
             f"measured and the low end of the pool {row.users_low:,} do (--service-time takes a measured time instead)"
         )
     cap = deployment.max_num_seqs * deployment.parallelism.dp
-    if needed > cap:
+    if row.users_fit and needed > cap:
         found.append(
             f"{row.users_asked:,} users need {needed:,} sequences at once, and {deployment.rules.engine} runs at most "
             f"{cap:,} (max_num_seqs): the rest wait, unless --max-num-seqs is raised"

@@ -377,7 +377,7 @@ def _options() -> list[tuple[str, Option]]:
 NUMBERS = frozenset(
     {
         *("gpus", "tp", "pp", "dp", "ep", "dcp", "batch", "block_size", "max_num_seqs", "max_num_batched_tokens"),
-        *("memory_fraction", "num_draft_tokens", "mtp_tokens", "lora_rank", "max_loras"),
+        *("memory_fraction", "num_draft_tokens", "mtp_tokens", "lora_rank", "max_loras", "users"),
     }
 )
 NUMBERS_FROM_ZERO = frozenset({"cpu_offload_gb", "kv_offload_gib"})

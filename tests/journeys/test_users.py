@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,8 @@ from infcalc.api.filling import memory
 from infcalc.api.fitting import ConcurrencyRow, concurrency
 from infcalc.api.users import Load
 from infcalc.errors import UsageError
+from infcalc.report.table import narrowed
+from infcalc.report.views.concurrency import view
 from infcalc.units import GIB
 from tests.journeys.command import answer, infcalc
 
@@ -56,6 +59,15 @@ def test_requests_are_the_pool_over_the_mean_live_bytes() -> None:
     row = row_of(Load(input_tokens=1000, output_tokens=140))
     block_padding = 7.5
     assert row.requests == int(row.kv_pool_bytes / ((1070 + block_padding) * 131_072))
+
+
+def test_a_narrow_screen_keeps_the_answer_to_the_asked_users() -> None:
+    asked = Load(input_tokens=500, output_tokens=250, users=400)
+    for load, kept in ((asked, True), (replace(asked, users=None), False)):
+        (table, *_) = view(concurrency(Ask(kv_dtypes=("fp16",)), requests=load)).tables
+        headings = {column.heading for column in narrowed(table).columns}
+        assert ({"asked", "needed", "fit"} <= headings) is kept
+        assert ("service" in headings) is not kept
 
 
 def test_a_floor_of_service_time_makes_users_an_upper_bound(capsys: pytest.CaptureFixture[str]) -> None:

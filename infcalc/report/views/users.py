@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.report.table import Column, Table, count
@@ -29,6 +30,10 @@ def users_table(rows: Sequence[tuple[Mapping[str, object], Row]], who: tuple[Col
         return ()
     title = "Requests that run at once, and users who send them" if with_lengths else "Users who hold a sequence each"
     columns = (*who, *_COMMON, *(_LENGTHS if with_lengths else ()), *(_ASKED if with_users else ()))
+    if with_lengths and with_users:
+        columns = tuple(
+            replace(column, aside=column.aside or column.key in _LESS_WHERE_USERS_ARE_ASKED) for column in columns
+        )
     keys = [column.key for column in (*_COMMON, *_LENGTHS, *_ASKED)]
     return (
         Table(
@@ -83,3 +88,4 @@ _ASKED = (
     Column(key="sequences_needed", heading="needed", show=count),
     Column(key="users_fit", heading="fit", show=_truth, left=True),
 )
+_LESS_WHERE_USERS_ARE_ASKED = frozenset({"sequences", "service_time_s", "users_low", "users_high"})
