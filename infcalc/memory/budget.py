@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -23,6 +24,8 @@ from infcalc.memory.overhead import activation_peak, cuda_graphs
 from infcalc.memory.weights import besides_per_stage, loaded_per_stage, lora_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from infcalc.engines.rules import EngineRules
     from infcalc.spec.hardware import Gpu
     from infcalc.spec.kv import KvFormat
@@ -201,11 +204,11 @@ def _budget(
     left = pool(*middle)
 
     def deviation(ends: tuple[int, int, int]) -> float:
-        squares = 0.0
+        alone = []
         for part in range(len(middle)):
             one = [ends[index] if index == part else value for index, value in enumerate(middle)]
-            squares += float(pool(one[0], one[1], one[2]) - left) ** 2
-        return _DEVIATION_SHARE * float(squares**0.5)
+            alone.append(pool(one[0], one[1], one[2]) - left)
+        return combined_bytes(alone)
 
     least, most = round(left - deviation(highs)), round(left + deviation(lows))
     return Budget(
@@ -227,6 +230,11 @@ def _budget(
         missing_low_bytes=max(0, -most),
         missing_high_bytes=max(0, -least),
     )
+
+
+def combined_bytes(deviations: Iterable[int]) -> float:
+    """Return by how much a sum deviates whose modelled parts deviate by these bytes, each on its own."""
+    return _DEVIATION_SHARE * math.hypot(*deviations)
 
 
 def _with_weights(rules: EngineRules, weights_bytes: int) -> Band:

@@ -6,7 +6,6 @@ cuts it into blocks as the engine does, takes the rank that governs, and carries
 
 from __future__ import annotations
 
-import math
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from infcalc.memory.blocks import (
     request_blocks,
     sequences_in,
 )
+from infcalc.memory.budget import combined_bytes
 from infcalc.memory.weights import tower_bytes
 from infcalc.units import format_bytes
 
@@ -181,9 +181,8 @@ def _of_stage(
     lines = _lines(model, parallelism, rules, budget, basis)
     counted = [line for line in lines if line.name != "towers"]
     needed = request + sum(line.num_bytes for line in counted)
-    # Each modelled line deviates on its own, as in the band of the pool.
-    less = math.hypot(*(line.num_bytes - line.low_bytes for line in counted))
-    more = math.hypot(*(line.high_bytes - line.num_bytes for line in counted))
+    less = combined_bytes(line.num_bytes - line.low_bytes for line in counted)
+    more = combined_bytes(line.high_bytes - line.num_bytes for line in counted)
     reserve = _reserve(gpu, rules, budget)
 
     def held(pool_bytes: int) -> int:
