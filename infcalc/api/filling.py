@@ -591,7 +591,8 @@ def _load_notes(deployment: Deployment, wanted: _Wanted) -> tuple[str, ...]:
 
 
 def _load_warnings(deployment: Deployment, result: MemoryResult, wanted: _Wanted) -> list[str]:
-    if wanted.traffic is None and wanted.users is None:
+    # Where the engine does not start, nobody asks how many it serves.
+    if not result.fits or (wanted.traffic is None and wanted.users is None):
         return []
     from infcalc.api.users import asked_warnings, service_warnings  # noqa: PLC0415 - only with a load
 

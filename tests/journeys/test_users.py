@@ -297,6 +297,13 @@ def test_requests_longer_than_the_server_admits_are_told(capsys: pytest.CaptureF
     assert "of the requests are longer than the 2,048 tokens that --max-model-len admits" in ran.err
 
 
+def test_where_the_engine_does_not_start_nothing_is_said_of_its_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    ran = infcalc(capsys, "memory", "--model", "llama3-70b", "--gpus", "1", *LENGTHS, "--users", "50")
+    assert ran.code == 3
+    assert ran.err.count("warning: ") == 1
+    assert "does not fit on 1 x" in ran.err
+
+
 # the users that shall be served
 
 
