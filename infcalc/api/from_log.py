@@ -107,7 +107,7 @@ _BOUNDS = (
         whole=False,
     ),
     *(
-        _Bounds(setting=name, field="memory_fraction", low=0.0001, high=1, option="--memory-fraction", whole=False)
+        _Bounds(setting=name, field="memory_fraction", low=1e-9, high=1, option="--memory-fraction", whole=False)
         for name in ("memory_fraction", "printed_fraction")
     ),
     _Bounds(setting="max_lora_rank", field="lora_rank", low=1, high=_MAX_GPUS, option="--lora-rank"),
