@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, merged_inputs, resolve
-from infcalc.api.ledger import deployment_ledger, longest_for
+from infcalc.api.ledger import deployment_ledger, longest_for, state_warnings
 from infcalc.api.offloading import kv_host_tokens, offload_notes
 from infcalc.api.sizing import (
     check_contexts,
@@ -213,6 +213,7 @@ def memory(
                 results.append(result)
                 talk += [
                     *_doubts(result),
+                    *state_warnings(here, form, one.context_tokens),
                     *fraction_warnings(here, deployment_budgets(here)),
                     *_load_warnings(here, result, one),
                 ]

@@ -10,6 +10,7 @@ from infcalc.api.deployment import Deployment
 from infcalc.api.sizing import deployment_budgets, page_settings
 from infcalc.memory.blocks import plan
 from infcalc.memory.ledger import Basis, ledger, longest_that_fits
+from infcalc.spec.layers import RecurrentMixer
 
 if TYPE_CHECKING:
     from infcalc.engines.rules import Band, EngineRules
@@ -61,9 +62,11 @@ def most_sequences(rules: EngineRules, book: Ledger) -> int:
     return max(1, book.kv_blocks)
 
 
-def state_warnings(deployment: Deployment, book: Ledger) -> list[str]:
+def state_warnings(deployment: Deployment, form: KvFormat, context_tokens: int) -> list[str]:
     """Return what keeps the engine from starting with so many sequences where each takes recurrent blocks."""
-    most = most_sequences(deployment.rules, book)
+    if not any(isinstance(run.layer.mixer, RecurrentMixer) for run in deployment.model.layers):
+        return []
+    most = most_sequences(deployment.rules, deployment_ledger(deployment, form, context_tokens=context_tokens))
     if deployment.max_num_seqs <= most:
         return []
     said = (

@@ -247,7 +247,7 @@ class _Place(StrEnum):
     ROCM = "several AMD GPUs"
     ONE = "one GPU"
     PCIE = "several GPUs without a scale-up link"
-    FIRST_NVLINK = "engine V0, several GPUs with NVLink"
+    FIRST_NVLINK = "engine V0 or GPUs before Hopper, several with NVLink"
     FIRST_WIDE_NVLINK = "engine V0, 8 Hopper GPUs"
     NVLINK = "several GPUs with NVLink"
 
@@ -305,7 +305,7 @@ _NON_TORCH: dict[_Place, tuple[Since[_Buffers], ...]] = {
         _since(
             (0,),
             (0.4, 0.1, 2.4),
-            "V0 with NVLink, more with each rank: 0.4 GiB at 2, 0.9 to 3 at 8, 3.6 once (4 logs)",
+            "V0 with NVLink, or before Hopper, more with each rank: 0.4 GiB at 2, 0.9 to 3 at 8, 3.6 once (4 logs)",
             each=0.22,
         ),
     ),
@@ -344,7 +344,8 @@ def _place(generation: str, gpu: Gpu, ranks: int) -> _Place:
         (ranks == 1, _Place.ONE),
         (not linked(gpu, ranks=ranks), _Place.PCIE),
         (first and ranks >= _WIDE_TP and _capability(gpu) >= _HOPPER, _Place.FIRST_WIDE_NVLINK),
-        (first, _Place.FIRST_NVLINK),
+        # Symmetric memory and NVLink SHARP, which the later figures hold, begin with Hopper.
+        (first or _capability(gpu) < _HOPPER, _Place.FIRST_NVLINK),
     )
     return next((place for holds, place in several if holds), _Place.NVLINK)
 

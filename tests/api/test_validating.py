@@ -14,6 +14,7 @@ from infcalc import files
 from infcalc.api.ledger import state_warnings
 from infcalc.api.validating import ValidationResult, ValidationSummary, predict, validate_memory, validated
 from infcalc.errors import FileProblem
+from infcalc.spec.kv import KV_FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "tests" / "published" / "memory_logs.yaml"
@@ -204,7 +205,7 @@ def test_a_started_engine_was_asked_for_no_more_sequences_than_it_has_states_for
     }
     asked = [predict({**entry, **more}, files.load_catalog()) for more in ({}, {"max_num_seqs": 1024})]
     assert [one.deployment.max_num_seqs for one in asked] == [256, 1024]
-    assert state_warnings(asked[0].deployment, asked[0].ledger) == []
-    (said,) = state_warnings(asked[1].deployment, asked[1].ledger)
-    assert "--max-num-seqs" in said
+    few, many = (state_warnings(one.deployment, KV_FORMATS["bf16"], 4096) for one in asked)
+    assert few == []
+    assert "--max-num-seqs" in many[0]
     assert asked[0].ledger.kv_pool_bytes > asked[1].ledger.kv_pool_bytes
