@@ -16,6 +16,7 @@ from infcalc.api.sizing import (
     deployment_budgets,
     fraction_warnings,
 )
+from infcalc.api.slots import slot_notes
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import InfcalcError, UsageError
 from infcalc.frozen import frozen
@@ -563,6 +564,7 @@ def _notes(deployment: Deployment, result: MemoryResult) -> list[str]:
         f"KV cache in {result.kv_dtype}: {_cited(result.kv_verdict, result.kv_verdict_source)}",
         f"weights in {result.weights}: {_cited(result.weights_verdict, result.weights_verdict_source)}",
         f"the longest sequence that must fit is {result.max_model_len:,} tokens",
+        *slot_notes(deployment),
     ]
     found += offload_notes(
         deployment,

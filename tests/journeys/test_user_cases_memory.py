@@ -6,6 +6,7 @@ Written against the answers of the api, so that they hold whatever the ledger be
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-from infcalc.api.deployment import Ask, load, resolve
+from infcalc.api.deployment import Ask, kv_format, load, resolve
+from infcalc.api.drafting import DraftAsk, speculate
 from infcalc.api.fitting import ConcurrencyResult, concurrency
+from infcalc.api.ledger import deployment_ledger
 from infcalc.api.sizing import kv
+from infcalc.api.slots import slots_of
 from infcalc.api.users import Load
 from infcalc.lowering.ops import Decode, StepShape, operations
 from infcalc.memory.offload import link_time_s
@@ -31,7 +35,7 @@ OTHERS = PUBLISHED.with_name("user_cases.yaml")
 VALIDATION = FACTS.parent / "validation" / "user_cases.yaml"
 FEATURES = {"fit", "concurrency", "flags", "offload"}
 
-Figures = dict[str, float]
+Figures = dict[str, float | str]
 ANSWERS: dict[str, Callable[[], Figures]] = {}
 Answer = Callable[[], Figures]
 
@@ -80,9 +84,39 @@ def _activation_fell_with_a_version() -> Figures:
     return {"activation_gib_v0.16": before, "activation_gib_v0.17": after}
 
 
+@answers("UC-034")
+def _a_file_and_the_context_that_is_run() -> Figures:
+    # The layers of the 9B are not published with the case: the file's bytes stand for its weights, and the cache of the
+    # 27B of the family, which is larger, bounds its own.
+    ask = Ask(models=("qwen3.5-27b",), gpus=("rtx-4090",), num_gpus=1, engine="llama.cpp", max_model_len=8192)
+    (deployment,) = resolve(ask, load(ask))
+    held = replace(deployment, additions=replace(deployment.additions, weights_bytes=5_680_529_408))
+    form, _, _ = kv_format(held, "fp16")
+    return {"required_gib_at_8192": deployment_ledger(held, form, context_tokens=8192).needed_bytes / GIB}
+
+
 @answers("UC-053")
 def _decimal_and_binary_gigabytes() -> Figures:
     return {"gib_of_24_gb": parse_quantity("24 GB", "bytes") / GIB}
+
+
+@answers("UC-058")
+def _what_a_models_own_drafts_add() -> Figures:
+    ask = Ask(models=("deepseek-v3",), gpus=("h200",), num_gpus=8, engine="llama.cpp", weights="q4_k_m")
+    items = speculate(ask, DraftAsk(methods=("mtp",)), contexts=(132_864,)).result.memory
+    by_name = {item.name: item.num_bytes for item in items}
+    # One latent of 576 elements in 16 bit for each token of the same context.
+    assert by_name["draft kv"] == 132_864 * 1152
+    return {"draft_memory_line_items": " ".join(name for name, num_bytes in by_name.items() if num_bytes)}
+
+
+@answers("UC-091")
+def _slots_of_one_context() -> Figures:
+    ask = Ask(models=("llama3-8b",), num_gpus=1, engine="llama.cpp", max_model_len=4096, max_num_seqs=4)
+    (deployment,) = resolve(ask, load(ask))
+    slots = slots_of(deployment)
+    assert slots is not None
+    return {"ctx_per_slot": slots.tokens_per_slot, "ctx_flag_needed": slots.context_flag_tokens}
 
 
 @answers("UC-075")
@@ -157,20 +191,17 @@ def _parameters() -> list[Any]:
 @pytest.mark.parametrize(("case", "check"), _parameters())
 def test_a_published_number_comes_out(case: str, check: dict[str, Any]) -> None:
     got, value = ANSWERS[case]()[check["key"]], check["value"]
+    if isinstance(got, str):
+        assert check["op"] == "contains"
+        assert [word for word in value if word not in got.split()] == [], got
+        return
     assert check["op"] == "~="
     assert abs(got - value) <= check["rel_tol"] * abs(value), f"{got} instead of {value}"
 
 
-def test_every_case_is_answered_or_left_for_later_with_a_reason() -> None:
-    assert {case["id"] for case in _cases() if case.get("checks")} == set(ANSWERS)
-    later = {(case["id"], check["key"]): check["reason"] for case in _cases() for check in case.get("later", ())}
-    assert all(len(reason.split()) >= 3 for reason in later.values())
-    assert set(later) == {
-        ("UC-034", "required_gib_at_8192"),
-        ("UC-058", "draft_memory_line_items"),
-        ("UC-091", "ctx_flag_needed"),
-        ("UC-091", "ctx_per_slot"),
-    }
+def test_every_case_is_answered() -> None:
+    assert {case["id"] for case in _cases()} == set(ANSWERS)
+    assert [case["id"] for case in _cases() if not case.get("checks") or case.get("later")] == []
 
 
 def test_no_number_or_tolerance_was_changed() -> None:
@@ -185,10 +216,8 @@ def test_no_number_or_tolerance_was_changed() -> None:
     mine = {case["id"]: case for case in _cases()}
     assert set(mine) == set(shared)
     for name, case in mine.items():
-        stated = {check["key"]: check for check in (*case.get("checks", ()), *case.get("later", ()))}
         plain = {
-            key: {part: value for part, value in check.items() if part not in {"reason", "miss"}}
-            for key, check in stated.items()
+            check["key"]: {part: value for part, value in check.items() if part != "miss"} for check in case["checks"]
         }
         assert plain == {check["key"]: check for check in shared[name]["check"]}, name
         assert case["source"] == shared[name]["source"]["url"], name
