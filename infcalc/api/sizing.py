@@ -25,6 +25,7 @@ from infcalc.units import KIB, format_bytes
 
 if TYPE_CHECKING:
     from infcalc.spec.kv import KvFormat
+    from infcalc.spec.parallelism import Parallelism
 
 DEFAULT_CONTEXTS = (4 * KIB, 32 * KIB, 128 * KIB)
 
@@ -102,11 +103,12 @@ def kv(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool 
         for word in ask.kv_dtypes or (None,):
             form, origin, said = kv_format(deployment, word)
             talk += said
-            result = _result(deployment, form, stages, contexts)
-            talk += batch_warnings(deployment, form, stages, contexts)
+            rooms = _rooms(deployment, form, stages, contexts)
+            result = _result(deployment, form, stages, rooms)
+            talk += _tight(deployment, form, stages, rooms, 1)
             results.append(result)
             pairs.append((deployment, result))
-            notes.append(budget_note(deployment, stages[fitting_room(deployment, form, stages, contexts[0]).stage]))
+            notes.append(budget_note(deployment, stages[rooms[contexts[0]].stage]))
             inputs.append(
                 (
                     *deployment.inputs,
@@ -194,10 +196,9 @@ def fitting_room(deployment: Deployment, form: KvFormat, stages: tuple[Budget, .
         form,
         deployment.parallelism,
         stages,
+        rules=deployment.rules,
+        settings=page_settings(deployment),
         context_tokens=context,
-        block_tokens=deployment.block_tokens,
-        with_mtp=deployment.with_mtp,
-        paging=(deployment.rules, page_settings(deployment)),
     )
 
 
@@ -269,11 +270,22 @@ def batch_warnings(
     deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], contexts: tuple[int, ...], batch: int = 1
 ) -> list[str]:
     """Return a warning for the contexts at which not even ``batch`` sequences fit (see :func:`room_warnings` too)."""
+    return _tight(deployment, form, stages, _rooms(deployment, form, stages, contexts), batch)
+
+
+def _rooms(
+    deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], contexts: tuple[int, ...]
+) -> dict[int, Room]:
+    return {context: fitting_room(deployment, form, stages, context) for context in contexts}
+
+
+def _tight(
+    deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], rooms: dict[int, Room], batch: int
+) -> list[str]:
     if any(stage.missing_bytes for stage in stages):
         return []
     found: list[str] = []
-    for context in contexts:
-        fits = fitting_room(deployment, form, stages, context)
+    for context, fits in rooms.items():
         if fits.sequences < batch:
             one = "not one sequence" if fits.sequences == 0 else f"only {fits.sequences:,} sequences"
             verb = "fit" if fits.sequences > 1 else "fits"
@@ -285,7 +297,7 @@ def batch_warnings(
     return found
 
 
-def _result(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], contexts: tuple[int, ...]) -> KvResult:
+def _result(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], rooms: dict[int, Room]) -> KvResult:
     model, parallelism = deployment.model, deployment.parallelism
     with_mtp = deployment.with_mtp
     whole = kv_components(model, form, with_mtp=with_mtp)
@@ -307,27 +319,21 @@ def _result(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], 
         kv_components=tuple(_part(component) for component in whole),
         mha_kv_bytes_per_token=mha,
         gqa_saving_factor=mha / grouped if grouped else None,
-        kv_pool_bytes=stages[fitting_room(deployment, form, stages, contexts[0]).stage].kv_pool_bytes,
+        kv_pool_bytes=stages[next(iter(rooms.values())).stage].kv_pool_bytes,
         max_num_seqs=deployment.max_num_seqs,
-        rows=tuple(
-            _row(deployment, form, stages=stages, whole=whole, shares=shares, context=context) for context in contexts
-        ),
+        rows=tuple(_row(parallelism, whole, shares, context, fits) for context, fits in rooms.items()),
     )
 
 
 def _row(
-    deployment: Deployment,
-    form: KvFormat,
-    *,
-    stages: tuple[Budget, ...],
+    parallelism: Parallelism,
     whole: tuple[KvComponent, ...],
     shares: tuple[tuple[KvComponent, ...], ...],
     context: int,
+    fits: Room,
 ) -> KvRow:
-    parallelism = deployment.parallelism
     per_rank = -(-context // parallelism.dcp)
     held = [sequence_bytes(parts, per_rank) for parts in shares]
-    fits = fitting_room(deployment, form, stages, context)
     return KvRow(
         context_tokens=context,
         kv_bytes=sequence_bytes(whole, context),

@@ -251,22 +251,6 @@ def linked(gpu: Gpu, *, ranks: int) -> bool:
     return link is not None and not link.optional and link.max_domain >= min(ranks, gpus_of_a_machine(gpu))
 
 
-def non_torch(gpu: Gpu, *, ranks: int) -> Band:
-    """Return what a rank holds outside the framework's allocator: the device context and communication buffers.
-
-    ``ranks`` are those that reduce or exchange activations together (TP x DP); pipeline neighbours only send, and add
-    next to nothing: 0.07 GiB measured at PP 2 and 4.
-    """
-    if gpu.unified_memory:
-        return band(2.0, 0.7, 6.0, "unified memory: 1 to 6 GiB seen in engine logs")
-    if gpu.vendor == "AMD":
-        return band(0.55, 0.5, 0.8, "ROCm: 0.5 to 0.6 GiB seen in engine logs at TP 1")
-    if ranks == 1:
-        return band(0.25, 0.02, 0.3, "CUDA at TP 1: 0.24 to 0.27 GiB measured on H100 with vLLM 0.19")
-    if linked(gpu, ranks=ranks):
-        return band(2.1, 0.54, 2.2, "NVLink, TP 2 and more: 2.06 to 2.17 GiB measured on H100, vLLM 0.19")
-    return band(0.35, 0.2, 0.6, "PCIe without custom all-reduce, TP 2 and more: 0.2 to 0.4 GiB seen")
-
 
 _GPUS_OF_A_SERVER = 8
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")

@@ -291,44 +291,38 @@ def room(
     parallelism: Parallelism,
     stages: tuple[Budget, ...],
     *,
+    rules: EngineRules,
+    settings: Settings,
     context_tokens: int,
-    block_tokens: int = 1,
-    with_mtp: bool = False,
-    paging: tuple[EngineRules, Settings] | None = None,
 ) -> Room:
     """Return how many sequences of ``context_tokens`` fit: the stage with the least room decides.
 
-    A context takes whole blocks; under decode context parallelism a rank holds every ``dcp``-th token. ``paging`` cuts
-    the pool as the engine does, where its layers are of several kinds: pages of one size for all of them.
+    The pool is cut as the engine cuts it: a context takes whole blocks, pages of one size where layers are of several
+    kinds; under decode context parallelism a rank holds every ``dcp``-th token.
     """
     per_rank_tokens = -(-context_tokens // parallelism.dcp)
-    blocked_tokens = -(-per_rank_tokens // block_tokens) * block_tokens
     found: list[Room] = []
     for budget in stages:
-        parts = kv_components(model, kv, parallelism=parallelism, stage=budget.stage, with_mtp=with_mtp)
-        needed = sequence_bytes(parts, blocked_tokens)
-        if needed == 0:
+        parts = kv_components(model, kv, parallelism=parallelism, stage=budget.stage, with_mtp=settings.with_mtp)
+        if not parts:
             continue
-        pools = (budget.kv_pool_low_bytes, budget.kv_pool_bytes, budget.kv_pool_high_bytes)
-        pages, tokens = None, budget.kv_pool_bytes * context_tokens // needed // block_tokens * block_tokens
-        held = tuple(pool_bytes // needed for pool_bytes in pools)
-        if paging is not None:
-            cut = plan(model, kv, parallelism, *paging, stage=budget.stage)
-            needed = decoding_bytes(cut, context_tokens, paging[1])
-            held = tuple(sequences_in(pool_bytes, cut, context_tokens, *paging) for pool_bytes in pools)
-            pages = _pages(budget.kv_pool_bytes, cut, context_tokens, *paging)
-            # One kind of layer fills its pages whatever the length; several hold what whole sequences do.
-            tokens = max(tokens_of(budget.kv_pool_bytes, cut, paging[1]), held[1] * context_tokens)
+        cut = plan(model, kv, parallelism, rules, settings, stage=budget.stage)
+        low, held, high = (
+            sequences_in(pool_bytes, cut, context_tokens, rules, settings)
+            for pool_bytes in (budget.kv_pool_low_bytes, budget.kv_pool_bytes, budget.kv_pool_high_bytes)
+        )
+        # One kind of layer fills its pages whatever the length; several hold what whole sequences do.
+        tokens = max(tokens_of(budget.kv_pool_bytes, cut, settings), held * context_tokens)
         found.append(
             Room(
-                sequences=held[1] * parallelism.dp,
-                sequences_low=held[0] * parallelism.dp,
-                sequences_high=held[2] * parallelism.dp,
+                sequences=held * parallelism.dp,
+                sequences_low=low * parallelism.dp,
+                sequences_high=high * parallelism.dp,
                 tokens=tokens * parallelism.dp,
                 stage=budget.stage,
                 kv_bytes_per_gpu=sequence_bytes(parts, per_rank_tokens),
-                blocked_bytes=needed,
-                pages=pages,
+                blocked_bytes=decoding_bytes(cut, context_tokens, settings),
+                pages=_pages(budget.kv_pool_bytes, cut, context_tokens, rules, settings),
             )
         )
     if not found:

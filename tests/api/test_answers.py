@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from infcalc.api.bounds import MAX_BATCH, RooflinePoint, roofline
@@ -11,11 +13,24 @@ from infcalc.api.fitting import concurrency
 from infcalc.api.listing import gpus, models, show
 from infcalc.api.sizing import check_contexts, kv
 from infcalc.errors import UnknownName, UsageError
+from infcalc.memory.budget import Room, room
 
 H100 = ("h100",)
 
 
 # kv
+
+
+def test_room_is_asked_for_once_per_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counting(*given: Any, context_tokens: int, **named: Any) -> Room:  # noqa: ANN401 - whatever room takes
+        asked.append(context_tokens)
+        return room(*given, context_tokens=context_tokens, **named)
+
+    monkeypatch.setattr("infcalc.api.sizing.room", counting)
+    kv(Ask(), contexts=(4096, 8192, 10_000_000))
+    assert asked == [4096, 8192, 10_000_000]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from infcalc.engines.rules import (
     at_version,
     engine_rules,
     gpus_of_a_machine,
-    non_torch,
     parse_version,
 )
 from infcalc.engines.vllm import NEWEST
@@ -82,10 +81,13 @@ def test_sglang_derives_its_fraction_from_chunk_and_graphs() -> None:
 
 def test_buffers_outside_the_allocator_by_ranks_and_link() -> None:
     # llm-d-planner report, vLLM 0.19 on H100 (UC-015): 0.26 GiB at TP 1, 2.07 at TP 2, 2.15 at TP 4.
-    assert non_torch(H100, ranks=1).value_bytes / GIB == pytest.approx(0.26, rel=0.3)
-    assert non_torch(H100, ranks=2).value_bytes / GIB == pytest.approx(2.07, rel=0.2)
-    assert non_torch(H100, ranks=4).value_bytes / GIB == pytest.approx(2.15, rel=0.2)
-    assert non_torch(replace(A100, scale_up=None), ranks=2).value_bytes < GIB
+    def buffers_gib(gpu: Gpu, tp: int) -> float:
+        return engine_rules("vllm", "0.19", gpu, tp=tp).non_torch.value_bytes / GIB
+
+    assert buffers_gib(H100, 1) == pytest.approx(0.26, rel=0.3)
+    assert buffers_gib(H100, 2) == pytest.approx(2.07, rel=0.2)
+    assert buffers_gib(H100, 4) == pytest.approx(2.15, rel=0.2)
+    assert buffers_gib(replace(A100, scale_up=None), 2) < 1
 
 
 @pytest.mark.parametrize("text", ["", "latest", "v", "-1", "1" * 9])
@@ -160,10 +162,15 @@ def test_block_sizes_and_caps_of_the_other_engines() -> None:
 
 
 def test_buffers_by_vendor_and_memory() -> None:
-    assert non_torch(replace(A100, vendor="AMD"), ranks=1).value_bytes == round(0.55 * GIB)
-    assert non_torch(replace(A100, unified_memory=True), ranks=1).value_bytes == 2 * GIB
     # llama.cpp copies between GPUs without a communication library.
-    assert engine_rules("llama.cpp", None, A100, tp=4).non_torch == non_torch(A100, ranks=1)
+    one, four = (engine_rules("llama.cpp", None, A100, tp=tp).non_torch for tp in (1, 4))
+    assert one == four
+    assert one.value_bytes == 0.25 * GIB
+    rocm, unified = (
+        engine_rules("llama.cpp", None, gpu, tp=1).non_torch.value_bytes
+        for gpu in (replace(A100, vendor="AMD"), replace(A100, unified_memory=True))
+    )
+    assert (rocm, unified) == (round(0.55 * GIB), 2 * GIB)
     assert engine_rules("vllm", None, A100, tp=1, dp=8).non_torch == engine_rules("vllm", None, A100, tp=8).non_torch
     assert engine_rules("vllm", None, A100, tp=1, pp=4).non_torch == engine_rules("vllm", None, A100, tp=1).non_torch
 

@@ -21,13 +21,12 @@ from infcalc.api.deployment import Ask, load, resolve
 from infcalc.api.filling import memory
 from infcalc.api.fitting import ConcurrencyResult, ConcurrencyRow, concurrency
 from infcalc.api.listing import show
-from infcalc.api.sizing import KvResult, deployment_budgets, kv
+from infcalc.api.sizing import KvResult, deployment_budgets, fitting_room, kv
 from infcalc.catalog.huggingface import from_config
 from infcalc.engines.rules import engine_rules
 from infcalc.lowering.ops import Decode, StepShape, operations
 from infcalc.lowering.tensors import inventory
 from infcalc.memory.blocks import PageGroup, PagePlan, Settings, printed
-from infcalc.memory.budget import room
 from infcalc.memory.kv import (
     KvKind,
     constant_bytes,
@@ -39,14 +38,12 @@ from infcalc.memory.kv import (
 from infcalc.spec.kv import KV_FORMATS
 from infcalc.spec.layers import GroupedAttention
 from infcalc.spec.model import Model
-from infcalc.spec.parallelism import Parallelism
 from infcalc.units import GIB, KIB, MIB
 from tests.shipped import FACTS
 
 PUBLISHED = Path(__file__).parents[1] / "published" / "user_cases.yaml"
 VALIDATION = FACTS.parent / "validation" / "user_cases.yaml"
 BF16 = KV_FORMATS["bf16"]
-ONE_GPU = Parallelism()
 
 Figures = dict[str, float | bool]
 ANSWERS: dict[str, Callable[[Path], Figures]] = {}
@@ -102,8 +99,7 @@ def tokens_in(pool_bytes: float, name: str, kv_dtype: str = "bf16") -> int:
     ask = Ask(models=(name,), gpus=("h100-sxm-80gb",), num_gpus=1)
     (deployment,) = resolve(ask, load(ask))
     stage = replace(deployment_budgets(deployment)[0], kv_pool_bytes=int(pool_bytes))
-    held = room(deployment.model, KV_FORMATS[kv_dtype], ONE_GPU, (stage,), context_tokens=16, block_tokens=16)
-    return held.tokens
+    return fitting_room(deployment, KV_FORMATS[kv_dtype], (stage,), 16).tokens
 
 
 def exact_sequences(row: ConcurrencyRow) -> float:

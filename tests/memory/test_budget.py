@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from infcalc.api.deployment import Ask, load
 from infcalc.engines.rules import Band, EngineRules, FractionBase, engine_rules
+from infcalc.memory.blocks import Settings
 from infcalc.memory.budget import Budget, Room, budgets, room
-from infcalc.memory.kv import kv_components, sequence_bytes
 from infcalc.memory.weights import weights_per_stage
 from infcalc.spec.hardware import Gpu
-from infcalc.spec.kv import KV_FORMATS
+from infcalc.spec.kv import KV_FORMATS, KvFormat
 from infcalc.spec.model import Model
 from infcalc.spec.parallelism import Parallelism
 from infcalc.units import GIB
@@ -53,17 +53,37 @@ def counted(
     )
 
 
+def held(
+    model: Model,
+    stages: tuple[Budget, ...],
+    parallelism: Parallelism | None = None,
+    *,
+    kv: KvFormat = BF16,
+    context_tokens: int = 4096,
+    block_tokens: int = 16,
+    engine: str = "vllm",
+) -> Room:
+    parallelism = parallelism or Parallelism()
+    settings = Settings(
+        block_tokens=block_tokens,
+        max_model_len=max(context_tokens, 8192),
+        max_num_batched_tokens=8192,
+        dcp=parallelism.dcp,
+    )
+    rules = engine_rules(engine, None, gpu(), tp=parallelism.tp)
+    return room(model, kv, parallelism, stages, rules=rules, settings=settings, context_tokens=context_tokens)
+
+
 def fitting(
     model: Model, parallelism: Parallelism, *, context_tokens: int = 4096, block_tokens: int = 16, on: Gpu | None = None
 ) -> Room:
-    return room(
-        model,
-        BF16,
-        parallelism,
-        counted(model, parallelism, on=on),
-        context_tokens=context_tokens,
-        block_tokens=block_tokens,
-    )
+    stages = counted(model, parallelism, on=on)
+    return held(model, stages, parallelism, context_tokens=context_tokens, block_tokens=block_tokens)
+
+
+def usable_blocks(pool_bytes: int, block_bytes: int) -> int:
+    """Return the blocks that hold tokens: vLLM keeps one empty."""
+    return pool_bytes // block_bytes - 1
 
 
 # What the fraction is a fraction of
@@ -129,7 +149,7 @@ def test_bands_hold_their_value(engine: str) -> None:
         assert one.kv_pool_low_bytes <= one.kv_pool_bytes <= one.kv_pool_high_bytes
         for band in (one.activation, one.non_torch):
             assert band.low_bytes <= band.value_bytes <= band.high_bytes
-        fits = room(shipped(name), BF16, Parallelism(), (one,), context_tokens=4096)
+        fits = held(shipped(name), (one,), engine=engine)
         assert fits.sequences_low <= fits.sequences <= fits.sequences_high
 
 
@@ -167,9 +187,9 @@ def test_a_larger_fraction_never_gives_a_smaller_pool(fraction: float, more: flo
 
 @pytest.mark.parametrize("name", ["llama3-70b", "gpt-oss-120b", "qwen3-235b-a22b-fp8"])
 def test_more_gpus_never_hold_fewer_sequences(name: str) -> None:
-    held = [fitting(shipped(name), Parallelism(tp=tp)).sequences for tp in (1, 2, 4, 8)]
-    assert all(before <= after for before, after in pairwise(held))
-    assert held[-1] > held[0]
+    found = [fitting(shipped(name), Parallelism(tp=tp)).sequences for tp in (1, 2, 4, 8)]
+    assert all(before <= after for before, after in pairwise(found))
+    assert found[-1] > found[0]
 
 
 def test_mla_gains_from_tp_only_by_its_weights() -> None:
@@ -186,17 +206,19 @@ def test_mla_gains_from_tp_only_by_its_weights() -> None:
 def test_a_context_takes_whole_blocks(context_tokens: int, block_tokens: int) -> None:
     model = shipped("llama3-8b")
     stages = counted(model)
-    fits = room(model, BF16, Parallelism(), stages, context_tokens=context_tokens, block_tokens=block_tokens)
-    blocked = -(-context_tokens // block_tokens) * block_tokens
-    assert fits.sequences == stages[0].kv_pool_bytes // (131_072 * blocked)
+    fits = held(model, stages, context_tokens=context_tokens, block_tokens=block_tokens)
+    taken = -(-context_tokens // block_tokens)
+    assert fits.sequences == usable_blocks(stages[0].kv_pool_bytes, 131_072 * block_tokens) // taken
+    assert fits.blocked_bytes == taken * 131_072 * block_tokens
     assert fits.tokens % block_tokens == 0
     assert fits.kv_bytes_per_gpu == 131_072 * context_tokens
 
 
 def test_longer_contexts_hold_fewer_sequences() -> None:
-    held = [fitting(shipped("llama3-8b"), Parallelism(), context_tokens=tokens).sequences for tokens in (1, 16, 17, 33)]
-    assert held[0] == held[1]
-    assert held[1] > held[2] > held[3]
+    lengths = (1, 16, 17, 33)
+    found = [fitting(shipped("llama3-8b"), Parallelism(), context_tokens=tokens).sequences for tokens in lengths]
+    assert found[0] == found[1]
+    assert found[1] > found[2] > found[3]
 
 
 def test_the_pool_holds_the_same_tokens_whatever_their_sequences() -> None:
@@ -211,44 +233,38 @@ def test_the_pool_holds_the_same_tokens_whatever_their_sequences() -> None:
 def test_fp8_holds_twice_the_sequences() -> None:
     model = shipped("llama3-8b")
     stages = counted(model)
-    bf16, fp8 = (
-        room(model, form, Parallelism(), stages, context_tokens=4096, block_tokens=16).sequences for form in (BF16, FP8)
-    )
+    bf16, fp8 = (held(model, stages, kv=form).sequences for form in (BF16, FP8))
     assert fp8 in {2 * bf16, 2 * bf16 + 1}
 
 
 def test_the_fullest_pipeline_stage_decides() -> None:
     model, parallelism = shipped("llama3-70b"), Parallelism(tp=2, pp=2)
     stages = counted(model, parallelism)
-    alone = [
-        stage.kv_pool_bytes
-        // sequence_bytes(kv_components(model, BF16, parallelism=parallelism, stage=stage.stage), 4096)
-        for stage in stages
-    ]
+    alone = [usable_blocks(stage.kv_pool_bytes, 81_920 * 16) // 256 for stage in stages]
     assert fitting(model, parallelism).sequences == min(alone)
     # Take memory from the other stage, and it decides instead.
     starved = tuple(
         replace(stage, kv_pool_bytes=stage.kv_pool_bytes // 2) if stage.stage == 1 else stage for stage in stages
     )
-    fits = room(model, BF16, parallelism, starved, context_tokens=4096, block_tokens=16)
-    assert (fits.stage, fits.sequences) == (1, starved[1].kv_pool_bytes // (163_840 // 2 * 4096))
+    fits = held(model, starved, parallelism)
+    assert (fits.stage, fits.sequences) == (1, usable_blocks(starved[1].kv_pool_bytes, 81_920 * 16) // 256)
 
 
 def test_at_each_end_of_the_band_its_own_fullest_stage_decides() -> None:
     model, parallelism = shipped("llama3-70b"), Parallelism(tp=2, pp=2)
     first, second = counted(model, parallelism)
     stages = (first, replace(second, kv_pool_low_bytes=0, kv_pool_high_bytes=2 * first.kv_pool_high_bytes))
-    fits = room(model, BF16, parallelism, stages, context_tokens=4096)
+    fits = held(model, stages, parallelism)
     assert fits.sequences_low == 0
-    assert fits.sequences_high == first.kv_pool_high_bytes // (81_920 * 4096)
+    assert fits.sequences_high == usable_blocks(first.kv_pool_high_bytes, 81_920 * 16) // 256
 
 
 def test_attention_data_parallelism_multiplies_sequences() -> None:
     model = shipped("deepseek-v3")
     on = gpu("h200-sxm-141gb")
     alone = counted(model, Parallelism(tp=8), on=on)
-    one = room(model, BF16, Parallelism(tp=8), alone, context_tokens=4096)
-    many = room(model, BF16, Parallelism(tp=8, dp=4), alone, context_tokens=4096)
+    one = held(model, alone, Parallelism(tp=8))
+    many = held(model, alone, Parallelism(tp=8, dp=4))
     assert (many.sequences, many.tokens) == (4 * one.sequences, 4 * one.tokens)
     assert many.kv_bytes_per_gpu == one.kv_bytes_per_gpu
 
@@ -256,18 +272,16 @@ def test_attention_data_parallelism_multiplies_sequences() -> None:
 def test_decode_context_parallelism_splits_a_latent_cache_by_position() -> None:
     model, on = shipped("deepseek-v3"), gpu("h200-sxm-141gb")
     stages = counted(model, Parallelism(tp=8), on=on)
-    whole, split = (
-        room(model, BF16, Parallelism(tp=8, dcp=dcp), stages, context_tokens=4096, block_tokens=64) for dcp in (1, 8)
-    )
+    whole, split = (held(model, stages, Parallelism(tp=8, dcp=dcp), block_tokens=64) for dcp in (1, 8))
     assert split.kv_bytes_per_gpu * 8 == whole.kv_bytes_per_gpu
-    assert split.sequences == stages[0].kv_pool_bytes // (70_272 * 512)
+    assert split.sequences == usable_blocks(stages[0].kv_pool_bytes, 70_272 * 64) // 8
     assert split.sequences >= 8 * whole.sequences
 
 
 def test_a_recurrent_state_counts_once_per_sequence() -> None:
     model = shipped("mamba-2.8b")
     stages = counted(model)
-    short, long = (room(model, BF16, Parallelism(), stages, context_tokens=tokens) for tokens in (1, 1_000_000))
+    short, long = (held(model, stages, context_tokens=tokens) for tokens in (1, 1_000_000))
     assert short.sequences == long.sequences > 0
 
 
