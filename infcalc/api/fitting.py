@@ -19,7 +19,8 @@ from infcalc.api.sizing import (
     fraction_warnings,
     room_warnings,
 )
-from infcalc.engines.verdicts import Status, Verdict, cache_kind, kv_verdict, weights_verdict
+from infcalc.engines.precisions import Status
+from infcalc.engines.verdicts import Verdict, cache_kind, kv_verdict, weights_verdict
 from infcalc.frozen import frozen
 from infcalc.memory.budget import Budget
 from infcalc.memory.kv import kv_components, sequence_bytes, slope_bytes_per_token

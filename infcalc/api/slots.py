@@ -16,7 +16,7 @@ SOURCE = "llama.cpp pull 17767: -np unset is 4 slots with one unified cache; -np
 
 @frozen
 class Slots:
-    """How llama.cpp shares its cache: ``tokens_per_slot`` of ``context_tokens`` (``-c``) for each of ``num_slots``.
+    """How llama.cpp shares its cache: ``slot_tokens`` of ``context_tokens`` (``-c``) for each of ``num_slots``.
 
     ``unified_cache`` where the number was not asked for: then each slot may take all of it, and an overflow ends all.
     ``context_flag_tokens`` is the ``-c`` that gives each slot ``context_tokens`` of its own.
@@ -24,7 +24,7 @@ class Slots:
 
     num_slots: int
     context_tokens: int
-    tokens_per_slot: int
+    slot_tokens: int
     context_flag_tokens: int
     unified_cache: bool
 
@@ -43,7 +43,7 @@ def slots_of(deployment: Deployment) -> Slots | None:
     return Slots(
         num_slots=slots,
         context_tokens=context,
-        tokens_per_slot=min(context, split) if asked else context,
+        slot_tokens=min(context, split) if asked else context,
         context_flag_tokens=context * slots,
         unified_cache=not asked,
     )
@@ -58,6 +58,6 @@ def slot_notes(deployment: Deployment) -> list[str]:
     shared = (
         f"-c {context} without -np: {number} slots share {context:,} tokens, and one overflow ends all"
         if slots.unified_cache
-        else f"-c {context} -np {number}: {slots.tokens_per_slot:,} tokens for each slot"
+        else f"-c {context} -np {number}: {slots.slot_tokens:,} tokens for each slot"
     )
     return [f"{shared}; for {context:,} each use -c {slots.context_flag_tokens} -np {number} ({SOURCE})"]

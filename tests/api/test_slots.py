@@ -21,13 +21,13 @@ def test_a_number_of_slots_splits_the_context(context: int, number: int, each: i
     # 1,365 tokens for each of three are rounded up to whole multiples of 256 cells.
     found = slots(max_model_len=context, max_num_seqs=number)
     assert found is not None
-    assert (found.tokens_per_slot, found.context_flag_tokens, found.unified_cache) == (each, flag, False)
+    assert (found.slot_tokens, found.context_flag_tokens, found.unified_cache) == (each, flag, False)
 
 
 def test_slots_that_nobody_asked_for_share_one_cache() -> None:
     found = slots(max_model_len=4096)
     assert found is not None
-    assert (found.num_slots, found.tokens_per_slot, found.unified_cache) == (4, 4096, True)
+    assert (found.num_slots, found.slot_tokens, found.unified_cache) == (4, 4096, True)
 
 
 def test_other_engines_have_no_slots() -> None:

@@ -4,11 +4,9 @@ import pytest
 
 from infcalc.api.deployment import Ask, load
 from infcalc.engines import verdicts
+from infcalc.engines.precisions import KV, WEIGHTS, CacheKind, Generation, Line, Status
 from infcalc.engines.rules import ENGINES
 from infcalc.engines.verdicts import (
-    CacheKind,
-    Generation,
-    Status,
     cache_kind,
     generation,
     kv_verdict,
@@ -193,31 +191,27 @@ def test_every_format_of_the_catalog_gets_an_answer_on_every_gpu() -> None:
                 assert found.source or found.status is Status.UNKNOWN
 
 
-def test_every_line_names_formats_that_exist_and_a_source() -> None:
+@pytest.mark.parametrize("record", [KV, WEIGHTS])
+def test_every_row_names_formats_that_exist_and_a_source(record: dict[str, tuple[Line, ...]]) -> None:
     families = {weight_family(name) for name in WEIGHT_FORMATS} | {"gguf", "nf4"}
-    for line in verdicts._KV:  # noqa: SLF001 - the record itself
-        assert set(line.formats) <= set(KV_FORMATS)
-        assert line.source
-        assert line.engine in ENGINES
-    for line in verdicts._WEIGHTS:  # noqa: SLF001
-        assert set(line.formats) <= families
-        assert line.source
-        assert line.engine in ENGINES
+    known = set(KV_FORMATS) if record is KV else families
+    assert list(record) == list(ENGINES)
+    for row in (row for rows in record.values() for row in rows):
+        assert row.formats
+        assert set(row.formats) <= known
+        assert row.source
+        assert row.text
 
 
-def test_no_line_is_hidden_behind_an_earlier_one() -> None:
-    for lines in (verdicts._KV, verdicts._WEIGHTS):  # noqa: SLF001
-        for index, line in enumerate(lines):
-            for earlier in lines[:index]:
-                hides = (
-                    earlier.engine == line.engine
-                    and set(line.formats) <= set(earlier.formats)
-                    and (
-                        not earlier.generations
-                        or set(line.generations or tuple(Generation)) <= set(earlier.generations)
-                    )
-                    and (not earlier.caches or set(line.caches or tuple(CacheKind)) <= set(earlier.caches))
-                    and earlier.since <= line.since
-                    and not earlier.until
-                )
-                assert not hides, (earlier.text, line.text)
+@pytest.mark.parametrize("rows", [*KV.values(), *WEIGHTS.values()])
+def test_no_row_is_hidden_behind_an_earlier_one(rows: tuple[Line, ...]) -> None:
+    for index, line in enumerate(rows):
+        for earlier in rows[:index]:
+            hides = (
+                set(line.formats) <= set(earlier.formats)
+                and (not earlier.generations or set(line.generations or tuple(Generation)) <= set(earlier.generations))
+                and (not earlier.caches or set(line.caches or tuple(CacheKind)) <= set(earlier.caches))
+                and earlier.since <= line.since
+                and not earlier.until
+            )
+            assert not hides, (earlier.text, line.text)

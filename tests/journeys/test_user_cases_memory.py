@@ -116,7 +116,7 @@ def _slots_of_one_context() -> Figures:
     (deployment,) = resolve(ask, load(ask))
     slots = slots_of(deployment)
     assert slots is not None
-    return {"ctx_per_slot": slots.tokens_per_slot, "ctx_flag_needed": slots.context_flag_tokens}
+    return {"ctx_per_slot": slots.slot_tokens, "ctx_flag_needed": slots.context_flag_tokens}
 
 
 @answers("UC-075")
