@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from infcalc.catalog.lookup import Catalog
+    from infcalc.engines.evidence import Evidence
     from infcalc.memory.ledger import Ledger
     from infcalc.spec.hardware import Gpu
 
@@ -544,3 +545,21 @@ def _quantile(values: list[float], share: float) -> float | None:
     below = int(place)
     above = min(below + 1, len(values) - 1)
     return values[below] + (values[above] - values[below]) * (place - below)
+
+
+def evidence() -> tuple[Evidence, ...]:
+    """Return what each of these rules rests on."""
+    from infcalc.engines.evidence import Evidence  # noqa: PLC0415 - only for the page on accuracy
+
+    return (
+        Evidence(
+            rule="few sequences on GeForce cards",
+            figures=f"{_FEW_SEQUENCES} where a report does not say: 6 of 6 reports that do allow 1 to 8",
+            mechanism="such a card serves one user or a few",
+        ),
+        Evidence(
+            rule="DSpark heads",
+            figures=f"{_DRAFT_LAYERS} layers like the model's own MTP layer (2 logs)",
+            mechanism="a draft head is made of layers of the model's kind",
+        ),
+    )

@@ -16,6 +16,7 @@ from infcalc.engines.rules import (
 )
 
 if TYPE_CHECKING:
+    from infcalc.engines.evidence import Evidence
     from infcalc.spec.hardware import Gpu
 
 NEWEST = "llama-cpp-python 0.3.36"
@@ -56,3 +57,21 @@ def _context(gpu: Gpu) -> Band:
     if gpu.vendor == "AMD":
         return band(0.55, 0.5, 0.8, "ROCm: 0.5 to 0.6 GiB seen in engine logs at TP 1")
     return band(0.25, 0.02, 0.3, "CUDA at TP 1: 0.24 to 0.27 GiB measured on H100 with vLLM 0.19")
+
+
+def evidence() -> tuple[Evidence, ...]:
+    """Return what each of these rules rests on."""
+    from infcalc.engines.evidence import Evidence  # noqa: PLC0415 - only for the page on accuracy
+
+    return (
+        Evidence(
+            rule="llama.cpp: cells",
+            figures="cells for the asked context, padded to 256 (1 log)",
+            read_in="llama.cpp `llama_kv_cache`",
+        ),
+        Evidence(
+            rule="llama.cpp: compute buffer",
+            figures=f"{NO_PROFILE.source}, and fp32 logits of one micro-batch",
+            mechanism="the largest tensors of one micro-batch are alive together",
+        ),
+    )

@@ -251,7 +251,6 @@ def linked(gpu: Gpu, *, ranks: int) -> bool:
     return link is not None and not link.optional and link.max_domain >= min(ranks, gpus_of_a_machine(gpu))
 
 
-
 _GPUS_OF_A_SERVER = 8
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
 _ALIASES = {

@@ -19,6 +19,7 @@ from infcalc.engines.rules import (
 from infcalc.units import GIB, MIB
 
 if TYPE_CHECKING:
+    from infcalc.engines.evidence import Evidence
     from infcalc.spec.hardware import Gpu
 
 OLDEST = "0.4"
@@ -39,6 +40,11 @@ _RESERVE_FLOOR_BYTES = 10 * GIB
 _RESERVE_FLOOR_FROM_BYTES = 60 * GIB
 _WINDOW_POOL_FRACTION = 0.8
 """``swa_full_tokens_ratio`` by default."""
+_GONE_BEFORE_LOAD = {
+    "one GPU": "SGLang at TP 1: 0.6 to 1.1 GiB gone before load (3 logs)",
+    "NVLink": "SGLang with NVLink: 1.8 to 2.5 GiB gone before load (3 logs)",
+    "PCIe": "SGLang with TP over PCIe: 0.42 GiB gone before load (1 log)",
+}
 _TWO_POOLS_FROM = (0, 4, 9)
 """Before, windowed layers kept every token (a Gemma 3 log of 0.4.4)."""
 
@@ -90,7 +96,30 @@ def _before_load(gpu: Gpu, ranks: int) -> Band:
     if gpu.unified_memory:
         return band(6.0, 2.0, 20.0, "unified memory: what the system and others hold at start")
     if ranks == 1:
-        return band(0.7, 0.4, 1.2, "SGLang at TP 1: 0.6 to 1.1 GiB gone before load (3 logs)")
+        return band(0.7, 0.4, 1.2, _GONE_BEFORE_LOAD["one GPU"])
     if linked(gpu, ranks=ranks):
-        return band(1.9, 1.2, 2.6, "SGLang with NVLink: 1.8 to 2.5 GiB gone before load (3 logs)")
-    return band(0.5, 0.3, 1.0, "SGLang with TP over PCIe: 0.42 GiB gone before load (1 log)")
+        return band(1.9, 1.2, 2.6, _GONE_BEFORE_LOAD["NVLink"])
+    return band(0.5, 0.3, 1.0, _GONE_BEFORE_LOAD["PCIe"])
+
+
+def evidence() -> tuple[Evidence, ...]:
+    """Return what each of these rules rests on."""
+    from infcalc.engines.evidence import Evidence  # noqa: PLC0415 - only for the page on accuracy
+
+    buffers = "device context and communicators, by link"
+    return (
+        Evidence(
+            rule="SGLang: pool",
+            figures="(total - context) x fraction - weights (4 logs)",
+            read_in="SGLang `model_runner`",
+        ),
+        *(
+            Evidence(rule=f"SGLang: gone before load, {name}", figures=figures, mechanism=buffers)
+            for name, figures in _GONE_BEFORE_LOAD.items()
+        ),
+        Evidence(
+            rule="SGLang: two pools",
+            figures=f"the windowed pool has {_WINDOW_POOL_FRACTION} of the tokens of the full one",
+            read_in="SGLang `swa_full_tokens_ratio`",
+        ),
+    )

@@ -24,6 +24,7 @@ from infcalc.engines.rules import (
 from infcalc.units import MIB
 
 if TYPE_CHECKING:
+    from infcalc.engines.evidence import Evidence
     from infcalc.spec.hardware import Gpu
 
 OLDEST = "0.14"
@@ -90,4 +91,30 @@ def rules(version: str | None, gpu: Gpu, *, ranks: int) -> EngineRules:
         token_line=TokenLine.POOL,
         printed_line_source="TensorRT-LLM: pool // bytes per token, rounded to blocks",
         absorbed_latent_copies=1,
+    )
+
+
+def evidence() -> tuple[Evidence, ...]:
+    """Return what each of these rules rests on."""
+    from infcalc.engines.evidence import Evidence, of_steps  # noqa: PLC0415 - only for the page on accuracy
+
+    return (
+        Evidence(
+            rule="TensorRT-LLM: pool",
+            figures="fraction x what weights, forward pass and decoder leave (exact in 3 logs that print both)",
+            read_in="TensorRT-LLM `KvCacheCreator`",
+        ),
+        *of_steps(
+            "TensorRT-LLM: decoder", _DECODER, mechanism="several fp32 copies of max_batch_size rows of logits are kept"
+        ),
+        Evidence(
+            rule="TensorRT-LLM: forward pass",
+            figures=_PROFILE.source,
+            mechanism="inner widths and hidden states of max_num_tokens, beside the decoder's buffers",
+        ),
+        Evidence(
+            rule="TensorRT-LLM: context and buffers",
+            figures="0.5 GiB at TP 1, 2.3 over NVLink, 0.8 over PCIe (3 logs)",
+            mechanism="device context, NCCL and all-reduce workspaces",
+        ),
     )

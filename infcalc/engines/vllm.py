@@ -29,6 +29,7 @@ from infcalc.frozen import frozen
 from infcalc.units import GIB, MIB
 
 if TYPE_CHECKING:
+    from infcalc.engines.evidence import Evidence
     from infcalc.spec.hardware import Gpu
 
 OLDEST = "0.5"
@@ -368,3 +369,54 @@ def _capability(gpu: Gpu) -> tuple[int, ...]:
     """Return the CUDA compute capability; (0,) for what is no CUDA device (``gfx942``)."""
     text = gpu.compute_capability or ""
     return parse_version(text) if text[:1].isdigit() else (0,)
+
+
+def evidence() -> tuple[Evidence, ...]:
+    """Return what each of these rules rests on."""
+    from infcalc.engines.evidence import Evidence, of_steps, since  # noqa: PLC0415 - only for the page on accuracy
+
+    forward = "the widest layer's inner widths and whole hidden states, for each token of the profiling run"
+    generations = (*((step.version, step.value) for step in _V0_PROFILE), ((0, 8), _V1_PROFILE), ((0, 28), _V2_PROFILE))
+    return (
+        *of_steps("vLLM: memory fraction", _FRACTION, read_in="vLLM `CacheConfig`"),
+        Evidence(
+            rule="vLLM: token line",
+            figures="; ".join(
+                _printed_line(at, hybrid=hybrid) for at, hybrid in (((0,), False), ((0,), True), ((1,), True))
+            ),
+            read_in="vLLM `_report_kv_cache_config` of 0.8.5, 0.11, 0.19, 0.20, 0.33",
+        ),
+        *of_steps("vLLM: sampler", _SAMPLER, mechanism="fp32 logits of max_num_seqs sequences, copied to be sorted"),
+        *(
+            Evidence(rule=since("vLLM: forward pass", version), figures=profile.source, mechanism=forward)
+            for version, profile in generations
+        ),
+        Evidence(
+            rule="vLLM: residual streams",
+            figures=f"{_V1_PROFILE.stream_copies} copies (4 logs)",
+            mechanism="hyper-connections keep several streams in fp32",
+        ),
+        *(
+            one
+            for place, steps in _NON_TORCH.items()
+            for one in of_steps(f"vLLM: context and buffers, {place.value}", steps, mechanism=_BUFFERS_OF[place])
+        ),
+        Evidence(
+            rule="vLLM: CUDA graphs",
+            figures=_GRAPHS_CHARGED,
+            mechanism="a graph for each captured batch size: fewer where few sequences run",
+        ),
+    )
+
+
+_COMMUNICATORS = "device context, NCCL communicators and the workspace of the custom all-reduce"
+_BUFFERS_OF = {
+    _Place.UNIFIED: "the device's used memory counts pages that the loader and others hold",
+    _Place.ONE_ROCM: "device context",
+    _Place.ROCM: "device context and RCCL communicators",
+    _Place.ONE: "device context and what of it was there before the first measurement",
+    _Place.PCIE: "device context and NCCL: no custom all-reduce over PCIe",
+    _Place.FIRST_NVLINK: _COMMUNICATORS,
+    _Place.FIRST_WIDE_NVLINK: "NVLink SHARP buffers of NCCL",
+    _Place.NVLINK: _COMMUNICATORS,
+}

@@ -26,6 +26,7 @@ from infcalc.spec.layers import CompressedAttention, GroupedAttention, LatentAtt
 from infcalc.spec.parallelism import stage_layers
 
 if TYPE_CHECKING:
+    from infcalc.engines.evidence import Evidence
     from infcalc.engines.rules import EngineRules
     from infcalc.spec.kv import KvFormat
     from infcalc.spec.layers import Mixer
@@ -395,3 +396,22 @@ def decoding_blocks(cut: PagePlan, num_tokens: int, rules: EngineRules, settings
 
 def _ceil(value: int, by: int) -> int:
     return -(-value // by)
+
+
+def evidence() -> tuple[Evidence, ...]:
+    """Return what each of these rules rests on."""
+    from infcalc.engines.evidence import Evidence  # noqa: PLC0415 - only for the page on accuracy
+
+    return (
+        Evidence(
+            rule="bytes per token, blocks, page groups",
+            figures="exact: 8 logs of hybrid models, to the last digit from the printed pool",
+            mechanism="layers of one kind form groups of equal size that share pages of one size",
+            read_in="vLLM `kv_cache_utils` and KV specs; SGLang `model_runner`; llama.cpp `llama_kv_cache`",
+        ),
+        Evidence(
+            rule="pages of compressed caches",
+            figures=f"{_COMPRESSED_PADDING} x the entries; 1.2 to 1.3 (4 logs)",
+            mechanism="their pages are aligned, and windows come in whole blocks",
+        ),
+    )

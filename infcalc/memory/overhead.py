@@ -26,6 +26,7 @@ from infcalc.spec.layers import (
 from infcalc.units import GIB
 
 if TYPE_CHECKING:
+    from infcalc.engines.evidence import Evidence
     from infcalc.engines.rules import EngineRules
     from infcalc.spec.model import Model
     from infcalc.spec.parallelism import Parallelism
@@ -147,3 +148,17 @@ def _mixer_width(mixer: Mixer | None) -> int:
             return sum(matrix.rows for matrix in mixer.matrices if matrix.columns > 1)
         case _:
             assert_never(mixer)
+
+
+def evidence() -> tuple[Evidence, ...]:
+    """Return what each of these rules rests on."""
+    from infcalc.engines.evidence import Evidence  # noqa: PLC0415 - only for the page on accuracy
+
+    whole, split = (num_bytes / GIB for num_bytes in (_ENCODER_BYTES, _ENCODER_SPLIT_BYTES))
+    return (
+        Evidence(
+            rule="largest picture",
+            figures=f"{_ENCODER_TOKENS:,} tokens: {whole:.2f} GiB and {split:.2f} GiB / TP (5 logs of three models)",
+            mechanism="the profiling run passes the largest picture that the processor admits through the tower",
+        ),
+    )

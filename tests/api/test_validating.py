@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,14 @@ import yaml
 
 from infcalc import files
 from infcalc.api.ledger import state_warnings
-from infcalc.api.validating import ValidationResult, ValidationSummary, predict, validate_memory, validated
+from infcalc.api.validating import (
+    ValidationCase,
+    ValidationResult,
+    ValidationSummary,
+    predict,
+    validate_memory,
+    validated,
+)
 from infcalc.errors import FileProblem
 from infcalc.spec.kv import KV_FORMATS
 
@@ -25,6 +33,11 @@ PRINTED = (
     "kv_cache_tokens",
     "max_concurrency",
 )
+
+
+TARGETS: dict[str, Any] = yaml.safe_load(LOGS.with_name("memory_targets.yaml").read_text(encoding="utf-8"))
+CAUSES = ("uncertain by more than", "unified memory", "different GPUs in one group", "a draft of its own")
+"""How warnings begin, or what they say, that name why a prediction may be far off."""
 
 
 @cache
@@ -43,40 +56,57 @@ def overall(quantity: str) -> ValidationSummary:
 
 
 @pytest.mark.parametrize(
-    ("quantity", "median", "p90"),
+    "quantity",
     [
-        ("weights_bytes", 0.005, 0.03),
-        ("kv_pool_bytes", 0.03, 0.25),
-        ("kv_pool_of_card_fraction", 0.008, 0.04),
-        ("kv_cache_tokens", 0.03, 0.25),
-        ("max_concurrency", 0.04, 0.25),
+        "weights_bytes",
+        "kv_pool_bytes",
+        "kv_pool_of_card_fraction",
+        "kv_cache_tokens",
+        "max_concurrency",
     ],
 )
-def test_errors_stay_within_what_is_claimed(quantity: str, median: float, p90: float) -> None:
-    row = overall(quantity)
+def test_errors_stay_within_what_is_claimed(quantity: str) -> None:
+    row, target = overall(quantity), TARGETS["quantities"][quantity]
     assert row.median_abs_error_fraction is not None
     assert row.p90_abs_error_fraction is not None
-    assert row.median_abs_error_fraction <= median
-    assert row.p90_abs_error_fraction <= p90
+    assert row.median_abs_error_fraction <= target["median_fraction"]
+    assert row.p90_abs_error_fraction <= target["p90_fraction"]
     assert row.band_coverage_fraction is not None
-    assert 0.72 <= row.band_coverage_fraction <= 0.92
+    assert TARGETS["least_coverage_fraction"] <= row.band_coverage_fraction <= TARGETS["most_coverage_fraction"]
 
 
 def test_nine_of_ten_logs_are_scored() -> None:
     names = {case.id for case in result().cases}
     scored = {case.id for case in result().cases if case.status == "scored"}
-    assert len(scored) >= 0.9 * len(names)
+    assert len(scored) >= TARGETS["least_scored_fraction"] * len(names)
     assert all(case.reason for case in result().cases if case.status == "skipped")
 
 
+def far_without_a_cause(cases: Iterable[ValidationCase]) -> set[tuple[str, str]]:
+    """Return the cases that are far off though no warning named what of the prediction is uncertain.
+
+    That a figure of the catalog was not read twice is a warning, but no cause.
+    """
+    return {
+        (case.id, case.quantity)
+        for case in cases
+        if abs(case.error_fraction or 0.0) > TARGETS["warned_from_fraction"]
+        and not any(text in warning for warning in case.warnings for text in CAUSES)
+    }
+
+
 def test_what_is_far_off_was_warned_of() -> None:
-    far = [
-        case
-        for case in result().cases
-        if case.error_fraction is not None and abs(case.error_fraction) > 0.35 and case.quantity != "weights_bytes"
-    ]
-    assert far, "a test that cannot fail"
-    assert [case.id for case in far if not case.warnings] == []
+    assert far_without_a_cause(result().cases) == set()
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_what_is_far_off_and_was_not_warned_of_is_found(factor: float) -> None:
+    sure = next(entry for entry in entries() if entry["id"] == "ldp-qwen25-7b-tp1")
+    wrong = sure | {key: sure[key] * factor for key in ("available_kv_gib", "weights_gib_per_gpu")}
+    found = far_without_a_cause(validated([wrong], files.load_catalog()).cases)
+    quantities = ("weights_bytes", "kv_pool_bytes", "kv_pool_of_card_fraction")
+    assert found == {(sure["id"], quantity) for quantity in quantities}
+    assert far_without_a_cause(validated([sure], files.load_catalog()).cases) == set()
 
 
 def test_a_prediction_does_not_know_what_was_measured() -> None:
@@ -104,6 +134,13 @@ def test_exact_parts_are_exact() -> None:
         pool, tokens = by_log[name, "kv_pool_bytes"], by_log[name, "kv_cache_tokens"]
         assert pool.error_fraction is not None
         assert tokens.error_fraction == pytest.approx(pool.error_fraction, abs=0.006), name
+
+
+def test_logs_that_state_less_are_others() -> None:
+    others = yaml.safe_load(LOGS.with_name("partial_memory_logs.yaml").read_text(encoding="utf-8"))
+    assert {entry["quality"] for entry in others} == {"partial"}
+    assert not {entry["id"] for entry in others} & {entry["id"] for entry in entries()}
+    assert all(entry["source"] and entry["date"] for entry in others)
 
 
 def test_the_page_on_accuracy_is_current() -> None:
