@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -8,9 +9,21 @@ from hypothesis import strategies as st
 
 from infcalc.api.deployment import Ask, load
 from infcalc.engines.rules import EngineRules, engine_rules
-from infcalc.memory.blocks import PagePlan, Settings, plan, printed, request_blocks, sequences_in
+from infcalc.memory.blocks import (
+    PagePlan,
+    Settings,
+    decoding_blocks,
+    decoding_bytes,
+    plan,
+    printed,
+    request_blocks,
+    sequences_in,
+    tokens_of,
+    window_blocks,
+)
 from infcalc.memory.kv import kv_components, slope_bytes_per_token
 from infcalc.spec.kv import KV_FORMATS
+from infcalc.spec.layers import RecurrentMixer
 from infcalc.spec.parallelism import Parallelism
 from infcalc.units import GIB
 from tests.shipped import shipped
@@ -151,3 +164,116 @@ def test_other_engines_hold_a_token_in_its_own_bytes(engine: str) -> None:
 @cache
 def rules_of(engine: str) -> EngineRules:
     return engine_rules(engine, None, load(Ask()).gpu("h100").gpu, tp=1)
+
+
+def test_windows_keep_what_is_in_flight_and_a_block_to_leave() -> None:
+    # Gemma 3 27B, 1 full and 6 windowed groups; 1,023 + 2,049 tokens are 192 blocks, one token more is a 193rd.
+    for batched, blocks in ((2049, 192), (2050, 193)):
+        settings = lengths(8192, batched)
+        found = cut("gemma-3-27b", "0.19", settings)
+        assert request_blocks(found, 8192, rules("0.19"), settings) == 512 + 6 * (blocks + 1)
+    # From 0.20 two steps are in flight.
+    settings = lengths(8192, 2048)
+    found = cut("gemma-3-27b", "0.33", settings)
+    assert request_blocks(found, 8192, rules("0.33"), settings) == 512 + 6 * (-(-(1023 + 4096) // 16) + 1)
+    assert request_blocks(found, 100, rules("0.33"), settings) == 7 + 6 * (7 + 1)
+
+
+def test_decoding_keeps_the_window_and_the_block_that_it_leaves() -> None:
+    settings = lengths(8192, 2048)
+    found = cut("gemma-3-27b", "0.33", settings)
+    held = [decoding_blocks(found, tokens, rules("0.33"), settings) for tokens in (16, 1024, 1025, 8192)]
+    assert held == [7, 64 + 6 * 64, 65 + 6 * 65, 512 + 6 * 65]
+
+
+def test_recurrent_layers_take_pages_by_version_drafts_and_prefix_caching() -> None:
+    def taken(version: str, settings: Settings) -> tuple[int, int]:
+        found = cut("qwen3-next-80b", version, settings, tp=2)
+        here = rules(version, tp=2)
+        full = -(-8192 // found.block_tokens)
+        return (
+            request_blocks(found, 8192, here, settings) - full,
+            decoding_blocks(found, 8192, here, settings) - full,
+        )
+
+    plain = lengths(8192, 2048)
+    assert taken("0.19", plain) == (3, 3)
+    assert taken("0.33", plain) == (6, 6)
+    assert taken("0.33", replace(plain, prefix_caching=False)) == (3, 3)
+    assert taken("0.33", replace(plain, num_draft_tokens=2)) == (12, 12)
+
+
+def test_filled_up_groups_and_padded_pages_are_waste() -> None:
+    # 52 windowed layers fill 6 groups of 10.
+    assert cut("gemma-3-27b", "0.33", lengths(8192, 2048)).padding_fraction == pytest.approx(8 / 70)
+    found = cut("qwen3-next-80b", "0.33", lengths(8192, 2048))
+    page = found.block_bytes // 12
+    (state,) = {
+        run.layer.mixer for run in shipped("qwen3-next-80b").layers if isinstance(run.layer.mixer, RecurrentMixer)
+    }
+    held = (state.state_elements * state.state_bits + state.conv_elements * state.conv_bits) // 8
+    assert page == found.block_tokens * 2048
+    assert page - 16 * 2048 < held <= page
+    assert found.padding_fraction == pytest.approx(36 * (page - held) / (48 * page))
+
+
+def test_a_second_pool_costs_its_share_of_every_token() -> None:
+    # SGLang, Gemma 3 27B: 10 full layers, and 52 windowed of which 0.8 of the tokens are held; 8,192 bytes each.
+    settings = Settings(block_tokens=16, max_model_len=8192, max_num_batched_tokens=2048)
+    here = rules_of("sglang")
+    found = plan(shipped("gemma-3-27b"), KV_FORMATS["bf16"], Parallelism(), here, settings)
+    assert found.block_bytes == round(16 * 8192 * (10 + 0.8 * 52))
+    assert [window_blocks(found, tokens) for tokens in (16, 256, 1024, 8192)] == [2, 20, 80, 80]
+    # Short sequences end the second pool first, long ones the first.
+    assert sequences_in(1600 * found.block_bytes, found, 256, here, settings) == 1600 // 20
+    assert sequences_in(1600 * found.block_bytes, found, 8192, here, settings) == 1600 // 512
+    assert window_blocks(cut("gemma-3-27b", "0.33", lengths(8192, 2048)), 8192) == 0
+
+
+def test_llama_cpp_allocates_each_sequence_its_windows() -> None:
+    settings = Settings(block_tokens=16, max_model_len=8192, max_num_batched_tokens=512)
+    here = rules_of("llama.cpp")
+    found = plan(shipped("gemma-3-27b"), KV_FORMATS["bf16"], Parallelism(), here, settings)
+    windows = 52 * 8192 * 1024
+    assert (found.block_bytes, found.fixed_bytes_per_request) == (16 * 10 * 8192, windows)
+    assert decoding_bytes(found, 4096, settings) == windows + 4096 * 10 * 8192
+    assert sequences_in(10 * (windows + 4096 * 81_920), found, 4096, here, settings) == 10
+    assert sequences_in(10 * (windows + 4096 * 81_920) - 1, found, 4096, here, settings) == 9
+    assert tokens_of(10 * windows, found, settings) == 0
+
+
+def test_compressed_caches_hold_a_window_and_the_inputs_of_their_compressors() -> None:
+    # DeepSeek V4 Flash: 2 layers with a window alone, 21 that compress 4 tokens to one, 20 that compress 128; an entry
+    # takes 584 bytes, an indexer's 132. Compressors keep fp32 inputs like a window of 8 or of what they compress.
+    settings = lengths(8192, 2048)
+    model, here = shipped("deepseek-v4-flash"), rules("0.33")
+    found = plan(model, KV_FORMATS["fp8_ds_mla"], Parallelism(), here, settings)
+    per_token = 21 * 584 / 4 + 20 * 584 / 128 + 21 * 132 / 4
+    assert found.block_bytes == round(16 * per_token)
+
+    def held(flight: int) -> int:
+        window = 584 * (128 + flight)
+        four = (2 * 1024 + 2 * 256) * 4 * (8 + flight)
+        many = 2 * 512 * 4 * (128 + flight)
+        return round(1.25 * (2 * window + 21 * (window + four) + 20 * (window + many)))
+
+    assert found.decoding_bytes_per_request == held(0)
+    assert found.fixed_bytes_per_request == held(2 * 2048)
+    one = found.fixed_bytes_per_request + 512 * found.block_bytes
+    assert printed(3 * one, found, here, settings)[2] == 3
+    assert tokens_of(3 * one, found, settings) == 0
+
+
+def test_one_kind_of_layer_fills_its_blocks_whatever_the_length() -> None:
+    settings = lengths(8192, 2048)
+    plain, several = cut("llama3.1-8b", "0.33", settings), cut("gemma-3-27b", "0.33", settings)
+    assert tokens_of(100 * plain.block_bytes + 1, plain, settings) == 1600
+    assert tokens_of(100 * plain.block_bytes, plain, replace(settings, dcp=2)) == 3200
+    assert tokens_of(100 * several.block_bytes, several, settings) == 0
+
+
+def test_llama_cpp_prints_whole_multiples_of_256_cells() -> None:
+    settings = Settings(block_tokens=256, max_model_len=4097, max_num_batched_tokens=512)
+    here = rules_of("llama.cpp")
+    found = plan(shipped("llama3.1-8b"), KV_FORMATS["bf16"], Parallelism(), here, settings)
+    assert printed(10 * GIB, found, here, settings)[1:] == (4352, 4352 / 4097)

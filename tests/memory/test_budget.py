@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from infcalc.api.deployment import Ask, load
 from infcalc.engines.rules import Band, EngineRules, FractionBase, engine_rules
 from infcalc.memory.blocks import Settings
-from infcalc.memory.budget import Budget, Room, budgets, room
+from infcalc.memory.budget import Additions, Budget, Room, budgets, profile_tokens, room
 from infcalc.memory.weights import weights_per_stage
 from infcalc.spec.hardware import Gpu
 from infcalc.spec.kv import KV_FORMATS, KvFormat
@@ -301,3 +301,121 @@ def test_kv_pool_of_an_h100(name: str, pool_gib: float) -> None:
     (one,) = counted(shipped(name), version="0.19", fraction=0.95)
     assert one.kv_pool_bytes / GIB == pytest.approx(pool_gib, rel=0.03)
     assert one.kv_pool_low_bytes <= pool_gib * GIB <= one.kv_pool_high_bytes
+
+
+# What else takes memory
+
+
+def test_several_kinds_of_layers_hold_what_whole_sequences_do() -> None:
+    model = shipped("gpt-oss-20b")
+    fits = held(model, counted(model))
+    assert fits.tokens == fits.sequences * 4096
+    assert fits.pages is not None
+    assert (fits.pages.null_blocks, held(model, (replace(counted(model)[0], kv_pool_bytes=0),)).pages) == (
+        1,
+        replace(fits.pages, null_blocks=0),
+    )
+
+
+def test_a_model_that_caches_nothing_has_no_room_to_speak_of() -> None:
+    model = shipped("llama3-8b")
+    bare = replace(model, layers=tuple(replace(run, layer=replace(run.layer, mixer=None)) for run in model.layers))
+    fits = held(bare, counted(bare))
+    assert (fits.sequences, fits.sequences_low, fits.sequences_high, fits.tokens) == (0, 0, 0, 0)
+    assert (fits.stage, fits.kv_bytes_per_gpu, fits.blocked_bytes, fits.pages) == (0, 0, 0, None)
+
+
+def test_unified_memory_counts_a_share_of_the_weights_besides() -> None:
+    on = gpu("dgx-spark-gb10")
+    (one,) = counted(shipped("llama3-8b"), on=on)
+    more = round(0.06 * one.weights_bytes)
+    here = engine_rules("vllm", None, on, tp=1).non_torch
+    assert one.non_torch.value_bytes == here.value_bytes + more
+    assert one.non_torch.low_bytes == here.low_bytes + more // 2
+    assert one.non_torch.high_bytes == here.high_bytes + more * 3 // 2
+
+
+def test_what_lacks_before_a_share_is_taken_lacks_in_whole() -> None:
+    (one,) = counted(shipped("llama3-70b"), engine="tensorrt-llm", fraction=0.5)
+    parts = one.weights_bytes + one.loading_bytes + one.activation.value_bytes + one.non_torch.value_bytes
+    assert one.missing_bytes == parts + one.cuda_graph_bytes - gpu().cuda_total_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("version", "length", "given_tokens", "expected"),
+    [
+        # V1 chunks; V0 runs the longest sequence whole, but no fewer than 2,048 tokens, and chunks beyond 32k.
+        ("0.33", 131_072, None, 2048),
+        ("0.6.4", 20_000, None, 20_000),
+        ("0.6.4", 1000, None, 2048),
+        ("0.6.4", 32_768, None, 32_768),
+        ("0.6.4", 32_769, None, 512),
+        ("0.6.4", 20_000, 4096, 4096),
+        ("0.6.4", None, None, 512),
+        ("0.2.7", 100_000, None, 100_000),
+    ],
+)
+def test_tokens_of_the_profiling_run(version: str, length: int | None, given_tokens: int | None, expected: int) -> None:
+    here = engine_rules("vllm", version, gpu("a100-sxm4-80gb"), tp=1)
+    tokens = profile_tokens(
+        here,
+        max_num_batched_tokens=given_tokens or here.scheduler.max_num_batched_tokens,
+        max_model_len=length,
+        given=given_tokens is not None,
+    )
+    assert tokens == expected
+
+
+def with_additions(name: str, additions: Additions, parallelism: Parallelism | None = None) -> tuple[Budget, ...]:
+    parallelism = parallelism or Parallelism()
+    rules = engine_rules("vllm", None, gpu(), tp=parallelism.tp)
+    return budgets(
+        shipped(name),
+        gpu(),
+        parallelism,
+        rules,
+        fraction=0.9,
+        quantization=None,
+        max_num_seqs=16,
+        max_num_batched_tokens=2048,
+        additions=additions,
+    )
+
+
+def test_what_is_added_takes_from_the_pool_of_its_stage() -> None:
+    stages = Parallelism(pp=2)
+    plain = with_additions("llama3-8b", Additions(), stages)
+    drafted = with_additions("llama3-8b", Additions(draft_bytes=GIB), stages)
+    assert [before.kv_pool_bytes - after.kv_pool_bytes for before, after in zip(plain, drafted, strict=True)] == [
+        0,
+        GIB,
+    ]
+    assert [one.draft_bytes for one in drafted] == [0, GIB]
+    adapted = with_additions("llama3-8b", Additions(lora_rank=16, num_adapters=2), stages)
+    # 83,886,080 bytes for each adapter, half of them on each stage.
+    assert [one.lora_bytes for one in adapted] == [83_886_080, 83_886_080]
+    assert [before.kv_pool_bytes - after.kv_pool_bytes for before, after in zip(plain, adapted, strict=True)] == [
+        83_886_080,
+        83_886_080,
+    ]
+    assert {(one.draft_bytes, one.lora_bytes, one.offload_bytes) for one in plain} == {(0, 0, 0)}
+
+
+def test_offloaded_weights_leave_their_room_to_the_pool() -> None:
+    (plain,) = with_additions("llama3-8b", Additions())
+    (moved,) = with_additions("llama3-8b", Additions(offload_bytes=4 * GIB))
+    assert (plain.offload_bytes, moved.offload_bytes) == (0, 4 * GIB)
+    assert plain.weights_bytes - moved.weights_bytes == moved.kv_pool_bytes - plain.kv_pool_bytes == 4 * GIB
+
+
+def test_weights_that_stand_in_hold_all_that_loading_takes() -> None:
+    (one,) = with_additions("qwen3.8-27b", Additions(weights_bytes=30 * GIB))
+    assert (one.weights_bytes, one.loading_bytes) == (30 * GIB, 0)
+
+
+def test_pictures_pass_the_first_stage_only() -> None:
+    first, second = with_additions("qwen3.8-27b", Additions(), Parallelism(pp=2))
+    assert first.activation.value_bytes == round(1.84 * GIB)
+    assert second.activation.value_bytes < GIB
+    for one in with_additions("qwen3.8-27b", Additions(with_encoder=False), Parallelism(pp=2)):
+        assert one.activation.value_bytes < GIB
