@@ -16,6 +16,7 @@ import yaml
 
 from infcalc.api.deployment import Ask, kv_format, load, resolve
 from infcalc.api.drafting import DraftAsk, speculate
+from infcalc.api.filling import memory
 from infcalc.api.fitting import ConcurrencyResult, concurrency
 from infcalc.api.ledger import deployment_ledger
 from infcalc.api.sizing import kv
@@ -307,6 +308,13 @@ def test_kv_is_part_of_what_is_needed() -> None:
     short, long = found.rows
     assert short.sequences > 0
     assert long.sequences == 0
+    ask = Ask(models=("llama3.1-70b",), gpus=("h100",), num_gpus=2, engine_version="0.19", max_model_len=131_072)
+    answer = memory(ask)
+    whole = answer.result
+    besides = sum(line.num_bytes for line in whole.lines)
+    assert whole.needed_bytes == besides + 131_072 * 163_840
+    assert besides < whole.usable_bytes < whole.needed_bytes
+    assert (answer.exit_code, whole.fits) == (3, False)
 
 
 def test_gqa_is_not_ignored() -> None:
