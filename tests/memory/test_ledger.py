@@ -107,22 +107,31 @@ def test_blocks_and_sequences_are_those_of_the_pool(gpus: int) -> None:
     assert found.sequences_low <= found.sequences <= found.sequences_high
 
 
-def test_ranks_differ_and_those_of_several_machines_by_more() -> None:
-    def low_and_value(gpus: int) -> tuple[int, int, int]:
-        of = deployment("llama3-70b", gpus=gpus, max_model_len=8192)
-        found = book(of)
-        spread = round(of.rules.rank_spread_fraction * of.gpu.cuda_total_bytes)
-        lowest = printed(max(0, found.kv_pool_bytes_low), cut(of), of.rules, page_settings(of))[1]
-        here = printed(found.kv_pool_bytes, cut(of), of.rules, page_settings(of))[1]
-        per_token = 16 * 327_680 // min(8, gpus) // 16
-        return (here - found.kv_cache_tokens) * per_token // spread, (lowest - found.kv_cache_tokens_low), spread
+def tokens_of(of: Deployment, pool_bytes: int) -> int:
+    return printed(pool_bytes, cut(of), of.rules, page_settings(of))[1]
 
-    same, low, spread = low_and_value(8)
-    assert same == 0
-    assert low * 40_960 == pytest.approx(spread, rel=0.01)
-    far, low, spread = low_and_value(16)
-    assert far == pytest.approx(6, abs=1)
-    assert low * 40_960 == pytest.approx(12 * spread, rel=0.01)
+
+def test_the_least_rank_of_a_machine_may_lie_lower() -> None:
+    of = deployment("llama3-70b", gpus=8, max_model_len=8192)
+    found, (budget,) = book(of), deployment_budgets(of)
+    spread = round(of.rules.rank_spread_fraction * of.gpu.cuda_total_bytes)
+    assert found.kv_cache_tokens == tokens_of(of, budget.kv_pool_bytes)
+    assert found.kv_cache_tokens_low == tokens_of(of, budget.kv_pool_low_bytes - spread)
+    assert found.kv_pool_bytes_low == budget.kv_pool_low_bytes
+    alone = deployment("llama3-8b", max_model_len=8192)
+    assert book(alone).kv_cache_tokens_low == tokens_of(alone, deployment_budgets(alone)[0].kv_pool_low_bytes)
+
+
+def test_the_least_rank_of_several_machines_sets_the_blocks() -> None:
+    of = deployment("llama3-70b", gpus=16, max_model_len=8192)
+    found, (budget,) = book(of), deployment_budgets(of)
+    spread = round(of.rules.machines_spread_fraction * of.gpu.cuda_total_bytes)
+    assert spread > GIB
+    assert found.kv_pool_bytes == budget.kv_pool_bytes
+    assert found.kv_cache_tokens == tokens_of(of, budget.kv_pool_bytes - spread)
+    below = budget.kv_pool_bytes - budget.kv_pool_low_bytes
+    assert found.kv_pool_bytes_low == budget.kv_pool_bytes - round((below**2 + (2 * spread) ** 2) ** 0.5)
+    assert found.kv_cache_tokens_low == tokens_of(of, found.kv_pool_bytes_low)
 
 
 def test_attention_ranks_each_hold_their_sequences() -> None:
