@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from infcalc import files
+from infcalc.api import ledger as unstated
 from infcalc.api import validating
 from infcalc.api.validating import QUANTITIES, validate_memory, validated
 from infcalc.engines import llamacpp, sglang, tensorrt_llm, vllm
@@ -38,7 +39,7 @@ _NAMES = {
     "max_concurrency": "concurrency as printed",
     "kv_blocks": "blocks (hybrid models)",
 }
-_RULES = (blocks, weights, overhead, ledger, vllm, sglang, tensorrt_llm, llamacpp, validating)
+_RULES = (blocks, weights, overhead, ledger, vllm, sglang, tensorrt_llm, llamacpp, unstated, validating)
 
 
 def page() -> str:

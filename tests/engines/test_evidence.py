@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from infcalc.api import ledger as unstated
 from infcalc.api import validating
 from infcalc.engines import llamacpp, sglang, tensorrt_llm, vllm
 from infcalc.engines.evidence import Evidence
@@ -9,7 +10,7 @@ from infcalc.memory import blocks, ledger, overhead, weights
 
 ALL = [
     one
-    for module in (blocks, weights, overhead, ledger, vllm, sglang, tensorrt_llm, llamacpp, validating)
+    for module in (blocks, weights, overhead, ledger, vllm, sglang, tensorrt_llm, llamacpp, unstated, validating)
     for one in module.evidence()
 ]
 
