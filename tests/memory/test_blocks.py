@@ -277,3 +277,19 @@ def test_llama_cpp_prints_whole_multiples_of_256_cells() -> None:
     here = rules_of("llama.cpp")
     found = plan(shipped("llama3.1-8b"), KV_FORMATS["bf16"], Parallelism(), here, settings)
     assert printed(10 * GIB, found, here, settings)[1:] == (4352, 4352 / 4097)
+
+
+def test_a_narrower_page_takes_more_tokens() -> None:
+    # Gemma 4 31B: windows of 16 heads of 256 take 16,384 bytes a token, full layers 4 heads of 512, which is half.
+    found = cut("gemma-4-31b", "0.33", lengths(8192, 2048))
+    assert {(group.window_tokens, group.block_tokens) for group in found.groups} == {(1024, 16), (None, 32)}
+    assert (found.block_tokens, found.block_bytes) == (16, 10 * 16 * 16_384)
+    assert found.padding_fraction == 0
+
+
+def test_the_other_engines_print_what_their_pool_holds() -> None:
+    settings = Settings(block_tokens=32, max_model_len=4096, max_num_batched_tokens=2048)
+    for engine in ("sglang", "tensorrt-llm"):
+        here = rules_of(engine)
+        found = plan(shipped("llama3.1-8b"), KV_FORMATS["bf16"], Parallelism(), here, settings)
+        assert printed(1000 * found.block_bytes + 1, found, here, settings) == (1000, 32_000, 32_000 / 4096)

@@ -55,3 +55,8 @@ def test_a_step_waits_for_the_link() -> None:
 def test_a_host_tier_keeps_tokens() -> None:
     assert host_tokens(64 * GIB, bytes_per_token=327_680) == 209_715
     assert host_tokens(64 * GIB, bytes_per_token=0) == 0
+
+
+def test_without_an_allowance_nothing_moves() -> None:
+    (stays,) = offloaded_weights(LLAMA, Parallelism(), allowance_bytes=0)
+    assert (stays.moved_bytes, stays.high_bytes) == (0, 0)

@@ -243,3 +243,10 @@ def test_adapters_hold_both_factors_of_every_linear_layer() -> None:
     # Experts have none.
     experts = shipped("mixtral-8x7b")
     assert lora_bytes(experts, Parallelism(), rank=16) < 32 * 16 * 2 * (2 * 8192 + 2 * 5120 + 18_432)
+
+
+def test_experts_of_a_layer_lie_in_one_tensor() -> None:
+    # gpt-oss 20B, MiB of a layer: 32 experts in 4 bits fill 253.125 (gate and up) and leave 0.875; down, attention,
+    # embedding and head leave more than one, which is used for others. Positions: 131,072 x 64 elements.
+    (besides,) = besides_per_stage(shipped("gpt-oss-20b"), Parallelism(), rules())
+    assert besides == 24 * 7 * MIB // 8 + 131_072 * 64 * 2
