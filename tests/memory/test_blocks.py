@@ -94,6 +94,11 @@ def test_old_versions_pad_latents_or_store_their_heads() -> None:
     assert lite.block_bytes / 16 == 27 * 16 * 256 * 2 * 2
 
 
+def test_records_of_sparse_latents_keep_their_width() -> None:
+    # 656 bytes and an indexer key of 132 in each of 61 layers.
+    assert cut("deepseek-v3.2", "0.33", lengths(8192, 2048), kv="fp8_ds_mla").block_bytes == 16 * 61 * (656 + 132)
+
+
 def test_before_page_groups_windows_kept_every_token() -> None:
     settings = lengths(8192, 2048)
     for version in ("0.6.4", "0.9"):

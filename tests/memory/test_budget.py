@@ -266,6 +266,7 @@ def test_attention_data_parallelism_multiplies_sequences() -> None:
     one = held(model, alone, Parallelism(tp=8))
     many = held(model, alone, Parallelism(tp=8, dp=4))
     assert (many.sequences, many.tokens) == (4 * one.sequences, 4 * one.tokens)
+    assert (many.sequences_low, many.sequences_high) == (4 * one.sequences_low, 4 * one.sequences_high)
     assert many.kv_bytes_per_gpu == one.kv_bytes_per_gpu
 
 

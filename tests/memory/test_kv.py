@@ -31,6 +31,7 @@ from infcalc.spec.layers import (
 )
 from infcalc.spec.model import Model, MultiTokenPrediction
 from infcalc.spec.parallelism import Parallelism
+from tests.shipped import shipped
 
 BF16 = KV_FORMATS["bf16"]
 FP8 = KV_FORMATS["fp8"]
@@ -237,3 +238,11 @@ def test_a_window_keeps_the_tokens_in_flight_beside_it() -> None:
     assert sequence_bytes(parts, 5_000, in_flight_tokens=2048) == 131_072 * 5_000
     full = kv_components(LLAMA3_70B, BF16)
     assert sequence_bytes(full, 10_000, in_flight_tokens=2048) == sequence_bytes(full, 10_000)
+
+
+def test_bytes_per_token_are_whole_wherever_they_can_be() -> None:
+    assert isinstance(slope_bytes_per_token(kv_components(shipped("llama3-8b"), KV_FORMATS["bf16"])), int)
+    parts = kv_components(shipped("deepseek-v4-flash"), KV_FORMATS["fp8_ds_mla"])
+    assert slope_bytes_per_token(parts) == 21 * 584 / 4 + 20 * 584 / 128 + 21 * 132 / 4
+    (whole,) = (part for part in parts if part.kind is KvKind.INDEXER)
+    assert isinstance(whole.bytes_per_token, int)

@@ -65,6 +65,19 @@ def test_towers_are_within_the_weights() -> None:
     plain = book(deployment("qwen3.5-27b"))
     assert found.line("weights").num_bytes > plain.line("weights").num_bytes - GIB
     assert plain.line("lora").num_bytes == 0
+    of = deployment("qwen3.8-27b", gpus=2, pp=2)
+    first, second = deployment_budgets(of)
+    starved = ledger(
+        of.model,
+        of.gpu,
+        BF16,
+        of.parallelism,
+        of.rules,
+        stages=(first, replace(second, kv_pool_bytes=GIB)),
+        settings=page_settings(of),
+        context_tokens=4096,
+    )
+    assert (starved.stage, starved.line("towers").num_bytes) == (1, 0)
 
 
 def test_adapters_and_drafts_have_lines_of_their_own() -> None:
@@ -94,6 +107,8 @@ def test_what_is_missing_of_the_longest_sequence() -> None:
     assert (found.missing_bytes, found.missing_before_kv_bytes, found.fits) == (GIB // 2, 0, False)
     over = book(replace(of, additions=replace(of.additions, draft_bytes=pool + GIB)))
     assert (over.missing_bytes, over.missing_before_kv_bytes, over.kv_pool_bytes) == (2 * GIB, GIB, 0)
+    none = book(replace(of, additions=replace(of.additions, draft_bytes=pool + 20 * GIB)))
+    assert (none.kv_pool_bytes_low, none.kv_pool_bytes, none.kv_pool_bytes_high) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("gpus", [1, 2])

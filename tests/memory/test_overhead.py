@@ -9,7 +9,7 @@ from infcalc.api.deployment import Ask, load
 from infcalc.engines.rules import EngineRules, engine_rules
 from infcalc.memory.overhead import activation_peak, cuda_graphs
 from infcalc.spec.hardware import Gpu
-from infcalc.spec.layers import DenseFeedForward, RecurrentMixer
+from infcalc.spec.layers import DenseFeedForward, MoeFeedForward, RecurrentMixer
 from infcalc.spec.parallelism import Parallelism
 from infcalc.units import GIB, MIB
 from tests.shipped import shipped
@@ -195,6 +195,27 @@ def test_twice_what_attention_yields_where_that_is_more() -> None:
     )
     assert whole == pytest.approx(quiet.profile.hidden_copies * 4096 + 2 * (32 + 8 + 8) * 128, abs=0.5)
     assert halved == pytest.approx(quiet.profile.hidden_copies * 4096 + (32 + 8 + 8) * 128, abs=0.5)
+
+
+def test_what_latents_are_projected_to_where_that_is_more() -> None:
+    # DeepSeek V3 without its feed-forward: twice 128 heads of 128 + 64.
+    model = shipped("deepseek-v3")
+    layer = replace(model.layers[0].layer, feed_forward=None)
+    bare = replace(model, layers=(replace(model.layers[0], layer=layer),))
+    quiet = replace(rules(), sampler_logit_copies=0)
+    found = activation_peak(bare, Parallelism(tp=2), quiet, max_num_seqs=1, max_num_batched_tokens=1000)
+    assert found.value_bytes == round((quiet.profile.hidden_copies * 7168 + 128 * (128 + 64)) * 2000)
+
+
+def test_experts_without_a_gate_hold_two_inner_widths() -> None:
+    model = shipped("mixtral-8x7b")
+    block = model.layers[0].layer.feed_forward
+    assert isinstance(block, MoeFeedForward)
+    layer = replace(model.layers[0].layer, feed_forward=replace(block, gated=False))
+    plain = replace(model, layers=(replace(model.layers[0], layer=layer),))
+    quiet = replace(rules(), sampler_logit_copies=0)
+    found = activation_peak(plain, Parallelism(), quiet, max_num_seqs=1, max_num_batched_tokens=1000)
+    assert found.value_bytes == round((quiet.profile.moe_hidden_copies * 4096 + 2 * (2 * 14_336 + 4096)) * 2000)
 
 
 @pytest.mark.parametrize(

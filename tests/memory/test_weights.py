@@ -227,6 +227,12 @@ def test_positions_of_latent_attention_are_those_of_its_rotated_part() -> None:
     without = replace(model, max_context_tokens=None)
     (whole,), (rest,) = (besides_per_stage(one, ranks, rules(tp=8)) for one in (model, without))
     assert whole - rest == (model.max_context_tokens or 0) * 64 * 2
+    recurrent = shipped("mamba-2.8b")
+    longer = replace(recurrent, max_context_tokens=2**20)
+    assert besides_per_stage(longer, Parallelism(), rules()) == (
+        besides_per_stage(replace(recurrent, max_context_tokens=None), Parallelism(), rules())
+    )
+    assert besides_per_stage(longer, Parallelism(), rules())[0] % 1024 == 0
     wide = shipped("gemma-4-31b")
     (whole,), (rest,) = (
         besides_per_stage(one, Parallelism(), rules()) for one in (wide, replace(wide, max_context_tokens=None))
