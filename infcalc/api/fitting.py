@@ -19,6 +19,7 @@ from infcalc.api.sizing import (
     fraction_warnings,
     room_warnings,
 )
+from infcalc.api.slots import slot_notes
 from infcalc.engines.precisions import Status
 from infcalc.engines.verdicts import Verdict, cache_kind, kv_verdict, weights_verdict
 from infcalc.frozen import frozen
@@ -158,7 +159,7 @@ def concurrency(
         pairs.append((deployment, result))
         governing = stages[fitting_room(deployment, formats[0], stages, contexts[0]).stage]
         notes += [*deployment.assumptions, budget_note(deployment, governing), _cap_note(deployment, result)]
-        notes += [*_verdict_notes(result), *_offloaded(deployment, result)]
+        notes += [*_verdict_notes(result), *_offloaded(deployment, result), *slot_notes(deployment)]
         talk += _refusals(deployment, result) if ask.kv_dtypes else ()
         talk += [*deployment.warnings, *context_warnings(deployment, contexts), *room_warnings(deployment, stages)]
         talk += fraction_warnings(deployment, stages)

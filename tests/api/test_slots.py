@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from infcalc.api.answer import Answer
 from infcalc.api.deployment import Ask, load, resolve
 from infcalc.api.filling import memory
+from infcalc.api.fitting import concurrency
 from infcalc.api.slots import Slots, slots_of
 
 
@@ -34,10 +39,11 @@ def test_other_engines_have_no_slots() -> None:
     assert slots(engine="vllm", max_model_len=4096, max_num_seqs=4) is None
 
 
-def test_memory_says_what_each_slot_gets() -> None:
+@pytest.mark.parametrize("question", [memory, concurrency])
+def test_what_each_slot_gets_is_said(question: Callable[[Ask], Answer[Any]]) -> None:
     def told(engine: str, number: int | None) -> str:
         ask = Ask(models=("llama3-8b",), num_gpus=1, engine=engine, max_model_len=4096, max_num_seqs=number)
-        return "\n".join(memory(ask).assumptions)
+        return "\n".join(question(ask).assumptions)
 
     assert "-c 4096 -np 4: 1,024 tokens for each slot; for 4,096 each use -c 16384 -np 4" in told("llama.cpp", 4)
     assert "-c 4096 without -np: 4 slots share 4,096 tokens" in told("llama.cpp", None)
