@@ -42,6 +42,8 @@ _COMPRESSED_PADDING = 1.25
 """Pages of compressed caches are aligned and their windows come in whole blocks: 1.2 to 1.3 in four logs."""
 _ATTENTION_ALIGNMENT, _LATENT_ALIGNMENT = 16, 128
 _LOPSIDED = 1.5
+_CELL_MULTIPLE = 256
+"""llama.cpp pads its contexts and windows to a multiple of this."""
 
 
 @frozen
@@ -214,7 +216,8 @@ def _uniform(specs: dict[_Spec, int], settings: Settings, rules: EngineRules, fi
         width += share * sum(spec.bytes_per_token * layers for spec, layers in windowed.items())
     elif windowed:
         states += sum(
-            round(spec.bytes_per_token * (spec.window_tokens or 0)) * layers for spec, layers in windowed.items()
+            round(spec.bytes_per_token * _window_cells(spec.window_tokens or 0, settings)) * layers
+            for spec, layers in windowed.items()
         )
     block = settings.block_tokens
     return PagePlan(
@@ -226,6 +229,12 @@ def _uniform(specs: dict[_Spec, int], settings: Settings, rules: EngineRules, fi
         window_pool_fraction=share,
         window_tokens=max((spec.window_tokens or 0 for spec in windowed), default=0) if share else 0,
     )
+
+
+def _window_cells(window_tokens: int, settings: Settings) -> int:
+    """Return the cells that llama.cpp allocates a sequence in a windowed layer: window and micro-batch, padded."""
+    held = min(settings.max_model_len, window_tokens + settings.max_num_batched_tokens)
+    return _ceil(held, _CELL_MULTIPLE) * _CELL_MULTIPLE
 
 
 def _page_groups(types: dict[_Spec, int], settings: Settings) -> PagePlan:
@@ -332,7 +341,7 @@ def printed(pool_bytes: int, cut: PagePlan, rules: EngineRules, settings: Settin
             tokens = blocks * cut.block_tokens
             concurrency = tokens / length
         case TokenLine.CONTEXT:
-            tokens = -(-length // 256) * 256
+            tokens = _ceil(length, _CELL_MULTIPLE) * _CELL_MULTIPLE
             concurrency = tokens / length
         case _:
             assert_never(rules.token_line)

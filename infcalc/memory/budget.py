@@ -55,7 +55,7 @@ class Additions:
 
 NOTHING_ADDED = Additions()
 
-_DEVIATION_SHARE = 0.85
+_DEVIATION_SHARE = 0.8
 """Bands of the parts span all that was seen; of their combined deviation this share holds nine of ten logged pools."""
 
 

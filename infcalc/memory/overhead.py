@@ -120,10 +120,11 @@ def _forward_elements(model: Model, layer: Layer, parallelism: Parallelism, rule
             copies = max(copies, profile.moe_hidden_copies)
             # Experts that lie whole on a rank still hold room for every token's share.
             within = max(1, tp * parallelism.dp // parallelism.ep)
-            width = (3 if block.gated else 2) * block.expert_width / within
-            inner = 3 * block.shared_width / tp + block.experts_per_token * (width + hidden)
+            matrices = 3 if block.gated else 2
+            width = matrices * block.expert_width / within
+            inner = matrices * block.shared_width / tp + block.experts_per_token * (width + hidden)
             if profile.split_gemm_copies > 1:
-                inner = max(inner, profile.split_gemm_copies * 3 * block.expert_width)
+                inner = max(inner, profile.split_gemm_copies * matrices * block.expert_width)
         case _:
             assert_never(layer.feed_forward)
     streams = next((matrix.columns // hidden for matrix in layer.extras if matrix.name == _STREAM_MATRIX), 0)

@@ -239,7 +239,7 @@ def test_llama_cpp_allocates_each_sequence_its_windows() -> None:
     settings = Settings(block_tokens=16, max_model_len=8192, max_num_batched_tokens=512)
     here = rules_of("llama.cpp")
     found = plan(shipped("gemma-3-27b"), KV_FORMATS["bf16"], Parallelism(), here, settings)
-    windows = 52 * 8192 * 1024
+    windows = 52 * 8192 * (1024 + 512)
     assert (found.block_bytes, found.fixed_bytes_per_request) == (16 * 10 * 8192, windows)
     assert decoding_bytes(found, 4096, settings) == windows + 4096 * 10 * 8192
     assert sequences_in(10 * (windows + 4096 * 81_920), found, 4096, here, settings) == 10
