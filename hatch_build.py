@@ -11,7 +11,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CatalogHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Compiles ``models.yaml`` and ``gpus.yaml`` into ``infcalc/data/catalog.json`` of a wheel."""
+    """Compiles ``models.yaml``, ``gpus.yaml`` and ``efficiency.yaml`` into ``infcalc/data/catalog.json`` of a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile and include the copy; editable installs compile at first use instead."""

@@ -1,6 +1,6 @@
 """The only module that opens files: catalog files, models on disk or on the hub, and whatever a command writes.
 
-Catalog files in order of rising priority: the shipped ``models.yaml`` and ``gpus.yaml``,
+Catalog files in order of rising priority: the shipped ``models.yaml``, ``gpus.yaml`` and ``efficiency.yaml``,
 ``$XDG_CONFIG_HOME/infcalc/*.yaml`` by name, ``./infcalc.yaml``, and each ``--catalog FILE`` in the order given, so that
 the last one wins.
 """
@@ -28,7 +28,7 @@ MAX_TEXT_BYTES: Final = 64 * 2**20
 """No catalog, config or benchmark file that a person would name is larger."""
 _MAX_CATALOG_BYTES = 8 * 2**20
 _PROJECT_OVERLAY = "infcalc.yaml"
-_SOURCES = ("models.yaml", "gpus.yaml")
+_SOURCES = ("models.yaml", "gpus.yaml", "efficiency.yaml")
 _COMPILED = "catalog.json"
 _HERE = os.path.dirname(__file__)
 _HUB_EXTRA = "`pip install 'infcalc[hub]'` (in a checkout: `pip install '.[hub]'`)"
@@ -122,7 +122,14 @@ def _has_sources(folder: str) -> bool:
 
 def _source_key(folder: str) -> str:
     """Return what identifies the sources and the code that compiles them: a change of either changes it."""
-    code = ("files.py", "catalog/codec.py", "catalog/gpus.py", "catalog/lookup.py", "catalog/models.py")
+    code = (
+        "files.py",
+        "catalog/codec.py",
+        "catalog/efficiency.py",
+        "catalog/gpus.py",
+        "catalog/lookup.py",
+        "catalog/models.py",
+    )
     paths = [*(os.path.join(folder, name) for name in _SOURCES), *(os.path.join(_HERE, name) for name in code)]
     states = [os.stat(path) if os.path.exists(path) else None for path in paths]
     parts = [f"{state.st_mtime_ns}.{state.st_size}" if state else "" for state in states]

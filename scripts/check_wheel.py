@@ -11,7 +11,12 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CATALOGS = ("infcalc/data/models.yaml", "infcalc/data/gpus.yaml", "infcalc/data/catalog.json")
+CATALOGS = (
+    "infcalc/data/models.yaml",
+    "infcalc/data/gpus.yaml",
+    "infcalc/data/efficiency.yaml",
+    "infcalc/data/catalog.json",
+)
 RUNTIME = {"typer", "rich", "pyyaml", "numpy"}
 
 

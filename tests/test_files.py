@@ -72,7 +72,7 @@ def test_the_compiled_catalog_agrees_with_the_yaml_files(cache: Path) -> None:
     compiled = json.loads((cache.parent.parent / "catalog.json").read_text(encoding="utf-8"))
     header, rows = compiled[0], iter(compiled[1:])
     sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
-    for name in ("models.yaml", "gpus.yaml"):
+    for name in ("models.yaml", "gpus.yaml", "efficiency.yaml"):
         # BaseLoader keeps every scalar as text, so dates and numbers are compared as they are written.
         for section, entries in (yaml.load((ROOT / name).read_text("utf-8"), Loader=yaml.CBaseLoader) or {}).items():  # noqa: S506
             sections[section] |= entries or {}
@@ -145,7 +145,7 @@ def test_a_relative_cache_directory_is_not_used(cache: Path, monkeypatch: pytest
 
 
 def test_changed_sources_are_compiled_again(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("models.yaml", "gpus.yaml"):
+    for name in ("models.yaml", "gpus.yaml", "efficiency.yaml"):
         (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.setattr(files, "_HERE", str(tmp_path / "infcalc"))
     before = load_catalog().gpu("h100").gpu.bandwidth_bytes_per_s
@@ -160,6 +160,7 @@ def test_faults_of_the_shipped_files_are_told_with_file_and_line(
 ) -> None:
     (tmp_path / "models.yaml").write_text("models:\n  m: {hidden_size: x}\n", encoding="utf-8")
     (tmp_path / "gpus.yaml").write_text("gpus:\n  g:\n    memory: 3\n  h: 4\n", encoding="utf-8")
+    (tmp_path / "efficiency.yaml").write_text("efficiencies:\n  e:\n    kernels: 1\n", encoding="utf-8")
     monkeypatch.setattr(files, "_HERE", str(tmp_path / "infcalc"))
     with pytest.raises(CatalogError) as caught:
         load_catalog()
@@ -167,6 +168,7 @@ def test_faults_of_the_shipped_files_are_told_with_file_and_line(
     assert any(fault.startswith("models.yaml:2: models.m.hidden_size: ") for fault in faults)
     assert any(fault.startswith("gpus.yaml:3: gpus.g.memory: ") for fault in faults)
     assert any(fault.startswith("gpus.yaml:4: gpus.h: ") for fault in faults)
+    assert any(fault.startswith("efficiency.yaml:3: efficiencies.e.kernels: ") for fault in faults)
 
 
 def test_a_missing_catalog_says_to_install_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

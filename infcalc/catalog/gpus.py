@@ -132,6 +132,12 @@ def _read_capability(value: object, path: KeyPath, faults: list[Fault]) -> objec
     return str(value) if isinstance(value, float) else read_text(value, path, faults)
 
 
+def _read_efficiency(value: object, path: KeyPath, faults: list[Fault]) -> object:
+    from infcalc.catalog.efficiency import read_gpu_efficiency  # noqa: PLC0415  few entries have the block
+
+    return read_gpu_efficiency(value, path, faults)
+
+
 _READERS: dict[str, Reader] = {
     "title": read_text,
     "vendor": read_text,
@@ -154,6 +160,7 @@ _READERS: dict[str, Reader] = {
     "date": read_text,
     "doubts": read_texts,
     "recalled": read_texts,
+    "efficiency": _read_efficiency,
 }
 _REQUIRED = ("memory", "bandwidth", "source", "date")
 # Keys of the mapping whose name in the noun carries a unit or is a plural.

@@ -18,20 +18,22 @@ from infcalc.frozen import frozen
 if TYPE_CHECKING:
     from infcalc.catalog.codec import Fault
     from infcalc.spec.draft import Draft
+    from infcalc.spec.efficiency import GpuEfficiency
     from infcalc.spec.hardware import Gpu
     from infcalc.spec.model import Model
 
-SECTIONS: Final = ("models", "gpus", "drafts")
+SECTIONS: Final = ("models", "gpus", "drafts", "efficiencies")
 """Top-level keys of a catalog file."""
 
 SHIPPED: Final = {
     "models": "models.yaml (shipped)",
     "gpus": "gpus.yaml (shipped)",
     "drafts": "models.yaml (shipped)",
+    "efficiencies": "efficiency.yaml (shipped)",
 }
 """What an origin calls the shipped file of each section."""
 
-_KINDS = {"models": "model", "gpus": "GPU", "drafts": "draft head"}
+_KINDS = {"models": "model", "gpus": "GPU", "drafts": "draft head", "efficiencies": "efficiency"}
 _SEPARATORS = re.compile(r"[\s_./:-]+")
 _BETWEEN_DIGITS = re.compile(r"(?<=[0-9])[\s_./:-]+(?=[0-9])")
 _MAX_NEAREST = 5
@@ -274,6 +276,38 @@ class Catalog:
         found = self.resolve("drafts", name)
         return draft_from_mapping(found, self.mapping("drafts", found))
 
+    def efficiency(self, gpu: Gpu) -> GpuEfficiency:
+        """Return the efficiency curves of ``gpu``: its own, else those of its nearest measured relative.
+
+        Relatives share the architecture, then its first word, then the vendor; collectives are those of the link. Every
+        curve says what it rests on. A block ``efficiency`` of the accelerator's own entry replaces what it states.
+
+        Raises:
+            CatalogError: the entry has faults.
+
+        """
+        from infcalc.catalog.efficiency import (  # noqa: PLC0415  few commands need it
+            DEFAULT_CURVES,
+            efficiency_for,
+            efficiency_from_mapping,
+        )
+
+        index = self._indexes["efficiencies"]
+        read: dict[str, GpuEfficiency] = {}
+
+        def nearest_of(*relatives: str) -> GpuEfficiency | None:
+            found = next((name for name in (index.get(fold(relative)) for relative in relatives) if name), None)
+            if found is not None and found not in read:
+                read[found] = efficiency_from_mapping(found, self.mapping("efficiencies", found))
+            return None if found is None else read[found]
+
+        return efficiency_for(
+            gpu,
+            base=nearest_of(gpu.name, gpu.architecture, gpu.architecture.partition(" ")[0], gpu.vendor, DEFAULT_CURVES),
+            link_of=nearest_of,
+            default=nearest_of(DEFAULT_CURVES),
+        )
+
     def _model_entry(self, name: str) -> ModelEntry:
         from infcalc.catalog.codec import model_from_mapping  # noqa: PLC0415  commands without model need not pay
 
@@ -296,7 +330,7 @@ class Catalog:
 
     def _unknown(self, section: str, name: str) -> UnknownName:
         near = nearest(name, self._indexes[section])
-        listing = f"`infcalc {section}` lists all" if section != "drafts" else None
+        listing = f"`infcalc {section}` lists all" if section in ("models", "gpus") else None
         return UnknownName(_KINDS[section], name[:_MAX_NAME_TEXT], near, hint=listing)
 
 
@@ -312,6 +346,10 @@ def check_entries(catalog: Catalog, touched: Iterable[tuple[str, str]], faults: 
                 read_model(name, mapping, (section, name), faults)
             case "gpus":
                 read_gpu(name, mapping, catalog.cuda_ratios, (section, name), faults)
+            case "efficiencies":
+                from infcalc.catalog.efficiency import read_efficiency  # noqa: PLC0415  only where files are checked
+
+                read_efficiency(name, mapping, (section, name), faults)
             case _:
                 draft = read_draft(name, mapping, (section, name), faults)
                 targets = draft.targets if draft else ()
@@ -320,7 +358,7 @@ def check_entries(catalog: Catalog, touched: Iterable[tuple[str, str]], faults: 
 
 
 _ROW_END = ",\n"
-COMPILED_LAYOUT: Final = 1
+COMPILED_LAYOUT: Final = 2
 """Number of the layout that :func:`compiled_text` writes; raised when it changes."""
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from infcalc.frozen import frozen
+
+if TYPE_CHECKING:
+    from infcalc.spec.efficiency import GpuEfficiency
 
 
 @frozen
@@ -62,6 +67,8 @@ class Gpu:
     """What is not certain about the figures that answers rest on; printed whenever the GPU is used."""
     recalled: tuple[str, ...] = ()
     """Keys of secondary figures that were not read again in a source; not printed."""
+    efficiency: GpuEfficiency | None = None
+    """Efficiency curves that the entry itself states; they go before those of ``efficiency.yaml``."""
 
     def peak(self, precision: str) -> float | None:
         """Return the dense peak of ``precision`` in FLOP/s, or None where the GPU has no such unit."""

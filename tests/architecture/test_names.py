@@ -118,6 +118,8 @@ BARE = {
         "in the unit of the quantity beside it",
     ),
     **dict.fromkeys(words("line number starts"), "a position in a file, or a count of what it names"),
+    **dict.fromkeys(words("knots sharpness"), "logarithms base 2 of tokens or bytes; an exponent"),
+    "fractions": "of a peak, the values of a curve",
     "block_size": "tokens, by the name of the flag",
     "max_model_len": "tokens, by the name of the flag",
 }
