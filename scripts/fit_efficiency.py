@@ -106,6 +106,8 @@ class Plan:
     fixed_compute: bool = False
     bandwidth_start: float = 0.75
     fixed_bandwidth: bool = False
+    roughness: float = 2e-3
+    """What a bend of the fractions costs, against the mean error."""
     per_token_s: float = 0.0
     """Where the search for a fixed time per work item starts; 0 fits none."""
     max_latency_s: float = 60e-6
@@ -115,10 +117,12 @@ MIB = 2.0**20
 MIN_LATENCY_S = 2e-6
 """No kernel starts and drains faster; data left in cache can make it look so."""
 SHORTEST_PREFILL = 32
+SHORTEST_CONTEXT = 128
 MIN_SHAPES = 3
 MIN_SIZES = 12
 RANKS = (2, 4, 8)
 FINEST_STEP = 2e-3
+MOST_SCALED = 0.95
 MIN_POINTS = 40
 """Fewer rows than this that are free of launch time make no curve."""
 GEMM = Plan(
@@ -127,12 +131,13 @@ GEMM = Plan(
 PREFILL = Plan(token_knots=(64, 256, 1024, 4096, 16384), byte_knots=(32 * MIB,), latency_s=8e-6, compute_start=0.3)
 DECODE = Plan(
     token_knots=(1,),
-    byte_knots=(16 * MIB, 128 * MIB, 1024 * MIB),
+    byte_knots=(128 * MIB, 1024 * MIB),
     latency_s=9e-6,
     compute_start=0.5,
     fixed_compute=True,
     bandwidth_start=0.8,
     per_token_s=3e-8,
+    roughness=2e-2,
 )
 MOE = Plan(
     token_knots=(4, 16, 64, 256, 1024, 4096),
@@ -218,8 +223,10 @@ def search(cost: Callable[[Floats], float], start: Floats, free: Iterable[int]) 
     return best
 
 
-def fit(points: Points, plan: Plan, peak: float, speed: float, start: Curve | None = None) -> Curve:
-    """Return the curve that comes closest to ``points``."""
+def fit(
+    points: Points, plan: Plan, peak: float, speed: float, start: Curve | None = None, hot: Points | None = None
+) -> Curve:
+    """Return the curve that comes closest to ``points``, and is not below those that a cache made fast (``hot``)."""
     num_compute, num_bandwidth = len(plan.token_knots), len(plan.byte_knots)
     if start is None:
         begin = (
@@ -237,9 +244,12 @@ def fit(points: Points, plan: Plan, peak: float, speed: float, start: Curve | No
         bends = np.diff(trial[:num_compute]), np.diff(trial[num_compute : num_compute + num_bandwidth])
         # Points that no measurement speaks for stay near their neighbours.
         rough = sum(float(np.abs(bend).sum()) for bend in bends)
-        return (
-            float(np.abs(np.log(predicted) - measured).mean()) + 2e-3 * rough + 1e-4 * float(np.abs(trial - logs).sum())
-        )
+        short = 0.0
+        if hot is not None and len(hot):
+            below = np.log(hot.seconds) - np.log(curve_of(trial, plan).seconds(hot, peak, speed))
+            short = float(np.maximum(below, 0).mean())
+        error = float(np.abs(np.log(predicted) - measured).mean())
+        return error + short + plan.roughness * rough + 1e-4 * float(np.abs(trial - logs).sum())
 
     fixed = set()
     if plan.fixed_compute:
@@ -258,7 +268,7 @@ def errors(predicted: Floats, measured: Floats) -> Floats:
     return np.abs(predicted / measured - 1)
 
 
-def held_out(points: Points, plan: Plan, peak: float, speed: float, start: Curve) -> Floats:
+def held_out(points: Points, plan: Plan, peak: float, speed: float, start: Curve, hot: Points | None = None) -> Floats:
     """Return the errors on shapes that the fit has not seen: five folds of whole shapes."""
     names = sorted(set(points.shapes.tolist()))
     if len(names) < MIN_SHAPES:
@@ -266,7 +276,8 @@ def held_out(points: Points, plan: Plan, peak: float, speed: float, start: Curve
     found = []
     for fold in range(min(5, len(names))):
         out = np.isin(points.shapes, names[fold :: min(5, len(names))])
-        curve = fit(points.only(~out), plan, peak, speed, start)
+        some = None if hot is None else hot.only(~np.isin(hot.shapes, names[fold :: min(5, len(names))]))
+        curve = fit(points.only(~out), plan, peak, speed, start, some)
         rest = points.only(out)
         found.append(errors(curve.seconds(rest, peak, speed), rest.seconds))
     return np.concatenate(found)
@@ -428,6 +439,7 @@ class Fitter:
         peak: float,
         source: str,
         start: Curve | None = None,
+        hot: Points | None = None,
     ) -> None:
         """Fit one curve and enter it."""
         speed = self.gpus[gpu].bandwidth_bytes_per_s
@@ -438,12 +450,12 @@ class Fitter:
             floor = np.maximum(points.flop / peak, points.num_bytes / speed)
             most = float(np.quantile(points.seconds - floor, 0.05)) if len(points) > MIN_POINTS else plan.max_latency_s
             plan = replace(plan, max_latency_s=max(MIN_LATENCY_S, most), latency_s=max(MIN_LATENCY_S, 0.8 * most))
-        curve = fit(points, plan, peak, speed, start)
+        curve = fit(points, plan, peak, speed, start, hot)
         seen = errors(curve.seconds(points, peak, speed), points.seconds)
         self.curves[gpu, kind, variant] = curve
         left_out = given - len(points)
         self.entries[gpu]["kernels"][kind][variant] = written(curve) | {
-            "error": residual(seen, held_out(points, plan, peak, speed, curve)),
+            "error": residual(seen, held_out(points, plan, peak, speed, curve, hot)),
             "source": source + (f"; {left_out} rows above the peaks left out" if left_out else ""),
         }
 
@@ -486,10 +498,13 @@ class Fitter:
             points = attention_points(rows, 1.0 if kv_dtype == "fp8" else 2.0, decode=decode)
             source = f"{TABLES}, {engine} {phase} attention"
             if decode:
-                points = points.only(self.cold(gpu, points))
-                source += "; rows that fit into the cache left out: in a step the keys and values are cold"
+                rows = [row for row in rows if int(row["tokens_per_seq"]) >= SHORTEST_CONTEXT]
+                points = attention_points(rows, 1.0 if kv_dtype == "fp8" else 2.0, decode=True)
+                cold = self.cold(gpu, points)
+                points, hot = points.only(cold), points.only(~cold)
+                source += f"; {len(hot)} rows that fit into the cache are lower bounds only: a step reads them cold"
             else:
-                points = points.only(points.tokens >= SHORTEST_PREFILL)
+                points, hot = points.only(points.tokens >= SHORTEST_PREFILL), None
             self.add(
                 gpu=gpu,
                 kind="attention_decode" if decode else "attention_prefill",
@@ -498,6 +513,7 @@ class Fitter:
                 plan=DECODE if decode else PREFILL,
                 peak=self.peak(gpu, "bf16"),
                 source=source,
+                hot=hot,
             )
 
     def cold(self, gpu: str, points: Points) -> NDArray[np.bool_]:
@@ -542,6 +558,8 @@ class Fitter:
             named = [row | {"q_heads": row["heads"], "tokens_per_seq": row["seq"]} for row in given]
             decode = kind == "attention_decode"
             points = attention_points(named, 1.0 if variant == "fp8" else 2.0, decode=decode)
+            if decode:
+                points = points.only(self.cold(gpu, points))
         peak, speed = self.peak(gpu, "bf16"), self.gpus[gpu].bandwidth_bytes_per_s
         points = physical(points, peak * 0.98, speed * 0.98)
         base = self.curves.get((relative, kind, variant)) or self.curves[relative, kind, "bf16"]
@@ -552,7 +570,7 @@ class Fitter:
             return replace(
                 base,
                 compute=lawful(base.compute * compute, base.token_knots),
-                bandwidth=lawful(base.bandwidth * bandwidth, base.byte_knots),
+                bandwidth=lawful(np.minimum(base.bandwidth * bandwidth, MOST_SCALED), base.byte_knots),
                 latency_s=max(MIN_LATENCY_S, round(base.latency_s * latency, 9)),
             )
 
