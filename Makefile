@@ -39,6 +39,7 @@ bench: $(VENV)/.ready
 docs: $(VENV)/.ready
 	$(PY) scripts/render_docs.py
 	$(PY) scripts/accuracy.py
+	$(PY) scripts/efficiency_page.py
 
 clean:
 	rm -rf $(VENV) dist build

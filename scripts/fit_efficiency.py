@@ -123,6 +123,10 @@ MIN_SIZES = 12
 RANKS = (2, 4, 8)
 FINEST_STEP = 2e-3
 MOST_SCALED = 0.95
+FEWEST_SCALED = 6
+"""Fewer timings than this shift a relative's curve, and calibrate nothing."""
+MOST_SHARDS = 8
+"""Experts cut into more parts are not served by anyone."""
 MIN_POINTS = 40
 """Fewer rows than this that are free of launch time make no curve."""
 GEMM = Plan(
@@ -224,7 +228,7 @@ def search(cost: Callable[[Floats], float], start: Floats, free: Iterable[int]) 
 
 
 def fit(
-    points: Points, plan: Plan, peak: float, speed: float, start: Curve | None = None, hot: Points | None = None
+    points: Points, plan: Plan, *, peak: float, speed: float, start: Curve | None = None, hot: Points | None = None
 ) -> Curve:
     """Return the curve that comes closest to ``points``, and is not below those that a cache made fast (``hot``)."""
     num_compute, num_bandwidth = len(plan.token_knots), len(plan.byte_knots)
@@ -268,7 +272,9 @@ def errors(predicted: Floats, measured: Floats) -> Floats:
     return np.abs(predicted / measured - 1)
 
 
-def held_out(points: Points, plan: Plan, peak: float, speed: float, start: Curve, hot: Points | None = None) -> Floats:
+def held_out(
+    points: Points, plan: Plan, *, peak: float, speed: float, start: Curve, hot: Points | None = None
+) -> Floats:
     """Return the errors on shapes that the fit has not seen: five folds of whole shapes."""
     names = sorted(set(points.shapes.tolist()))
     if len(names) < MIN_SHAPES:
@@ -277,7 +283,7 @@ def held_out(points: Points, plan: Plan, peak: float, speed: float, start: Curve
     for fold in range(min(5, len(names))):
         out = np.isin(points.shapes, names[fold :: min(5, len(names))])
         some = None if hot is None else hot.only(~np.isin(hot.shapes, names[fold :: min(5, len(names))]))
-        curve = fit(points.only(~out), plan, peak, speed, start, some)
+        curve = fit(points.only(~out), plan, peak=peak, speed=speed, start=start, hot=some)
         rest = points.only(out)
         found.append(errors(curve.seconds(rest, peak, speed), rest.seconds))
     return np.concatenate(found)
@@ -450,12 +456,12 @@ class Fitter:
             floor = np.maximum(points.flop / peak, points.num_bytes / speed)
             most = float(np.quantile(points.seconds - floor, 0.05)) if len(points) > MIN_POINTS else plan.max_latency_s
             plan = replace(plan, max_latency_s=max(MIN_LATENCY_S, most), latency_s=max(MIN_LATENCY_S, 0.8 * most))
-        curve = fit(points, plan, peak, speed, start, hot)
+        curve = fit(points, plan, peak=peak, speed=speed, start=start, hot=hot)
         seen = errors(curve.seconds(points, peak, speed), points.seconds)
         self.curves[gpu, kind, variant] = curve
         left_out = given - len(points)
         self.entries[gpu]["kernels"][kind][variant] = written(curve) | {
-            "error": residual(seen, held_out(points, plan, peak, speed, curve, hot)),
+            "error": residual(seen, held_out(points, plan, peak=peak, speed=speed, start=curve, hot=hot)),
             "source": source + (f"; {left_out} rows above the peaks left out" if left_out else ""),
         }
 
@@ -498,8 +504,8 @@ class Fitter:
             points = attention_points(rows, 1.0 if kv_dtype == "fp8" else 2.0, decode=decode)
             source = f"{TABLES}, {engine} {phase} attention"
             if decode:
-                rows = [row for row in rows if int(row["tokens_per_seq"]) >= SHORTEST_CONTEXT]
-                points = attention_points(rows, 1.0 if kv_dtype == "fp8" else 2.0, decode=True)
+                long = [row for row in rows if int(row["tokens_per_seq"]) >= SHORTEST_CONTEXT]
+                points = attention_points(long, 1.0 if kv_dtype == "fp8" else 2.0, decode=True)
                 cold = self.cold(gpu, points)
                 points, hot = points.only(cold), points.only(~cold)
                 source += f"; {len(hot)} rows that fit into the cache are lower bounds only: a step reads them cold"
@@ -523,7 +529,9 @@ class Fitter:
 
     def moe(self) -> None:
         """Fit grouped expert multiplications of one rank that holds all experts."""
-        rows = [row for row in read(self.kernels, "moe.csv") if row["moe_ep"] == "1"]
+        rows = [
+            row for row in read(self.kernels, "moe.csv") if row["moe_ep"] == "1" and int(row["moe_tp"]) <= MOST_SHARDS
+        ]
         for (system, dtype, engine), table in grouped(rows, ("system", "dtype", "engine")).items():
             gpu = GPUS[system]
             variant, precision = VARIANTS[dtype]
@@ -561,7 +569,7 @@ class Fitter:
             if decode:
                 points = points.only(self.cold(gpu, points))
         peak, speed = self.peak(gpu, "bf16"), self.gpus[gpu].bandwidth_bytes_per_s
-        points = physical(points, peak * 0.98, speed * 0.98)
+        points = physical(points, peak, speed)
         base = self.curves.get((relative, kind, variant)) or self.curves[relative, kind, "bf16"]
         measured = np.log(points.seconds)
 
@@ -581,10 +589,15 @@ class Fitter:
         curve = made(search(cost, np.zeros(3), range(3)))
         self.curves[gpu, kind, variant] = curve
         origins = sorted({OPS_SOURCES[row["src"].partition(":")[0]] + f" ({row['src']})" for row in rows})
-        self.entries[gpu]["kernels"][kind][variant] = written(curve) | {
-            "error": residual(errors(curve.seconds(points, peak, speed), points.seconds), np.asarray([])),
-            "source": f"{'; '.join(origins)}: three factors on the curve of {relative}",
-        }
+        few = {"basis": "modelled"} if len(points) < FEWEST_SCALED else {}
+        self.entries[gpu]["kernels"][kind][variant] = (
+            written(curve)
+            | few
+            | {
+                "error": residual(errors(curve.seconds(points, peak, speed), points.seconds), np.asarray([])),
+                "source": f"{'; '.join(origins)}: three factors on the curve of {relative}",
+            }
+        )
 
     def collectives(self) -> None:
         """Fit fixed time and speed of each collective, library and number of ranks."""

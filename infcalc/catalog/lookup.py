@@ -276,6 +276,17 @@ class Catalog:
         found = self.resolve("drafts", name)
         return draft_from_mapping(found, self.mapping("drafts", found))
 
+    def efficiency_entry(self, name: str) -> GpuEfficiency:
+        """Return the efficiency curves of an entry as they are written; ``name`` is exact.
+
+        Raises:
+            CatalogError: the entry has faults.
+
+        """
+        from infcalc.catalog.efficiency import efficiency_from_mapping  # noqa: PLC0415  few commands need it
+
+        return efficiency_from_mapping(name, self.mapping("efficiencies", name))
+
     def efficiency(self, gpu: Gpu) -> GpuEfficiency:
         """Return the efficiency curves of ``gpu``: its own, else those of its nearest measured relative.
 
@@ -286,11 +297,7 @@ class Catalog:
             CatalogError: the entry has faults.
 
         """
-        from infcalc.catalog.efficiency import (  # noqa: PLC0415  few commands need it
-            DEFAULT_CURVES,
-            efficiency_for,
-            efficiency_from_mapping,
-        )
+        from infcalc.catalog.efficiency import DEFAULT_CURVES, efficiency_for  # noqa: PLC0415  few commands need it
 
         index = self._indexes["efficiencies"]
         read: dict[str, GpuEfficiency] = {}
@@ -298,7 +305,7 @@ class Catalog:
         def nearest_of(*relatives: str) -> GpuEfficiency | None:
             found = next((name for name in (index.get(fold(relative)) for relative in relatives) if name), None)
             if found is not None and found not in read:
-                read[found] = efficiency_from_mapping(found, self.mapping("efficiencies", found))
+                read[found] = self.efficiency_entry(found)
             return None if found is None else read[found]
 
         return efficiency_for(

@@ -141,13 +141,14 @@ class GpuCurves:
 
     """
 
-    __slots__ = ("_gpu", "_kernels", "_shapes", "efficiency")
+    __slots__ = ("_collectives", "_gpu", "_kernels", "_shapes", "efficiency")
 
     def __init__(self, gpu: Gpu, efficiency: GpuEfficiency) -> None:
         self._gpu = gpu
         self.efficiency = efficiency
         self._shapes = dict(efficiency.kernels)
         self._kernels: dict[tuple[str, str, float], KernelCurve] = {}
+        self._collectives: dict[tuple[CollectiveKind, str | None], tuple[CollectiveShape, ...]] = {}
 
     @property
     def gpu(self) -> Gpu:
@@ -170,6 +171,13 @@ class GpuCurves:
         found = self._kernels.get(key)
         if found is None:
             found = self._kernels[key] = self._bound(*key)
+        return found
+
+    def collective(self, kind: CollectiveKind, library: str | None = None) -> tuple[CollectiveShape, ...]:
+        """Return the shapes of a collective by rising number of ranks: of ``library``, else of the first measured."""
+        found = self._collectives.get((kind, library))
+        if found is None:
+            found = self._collectives[kind, library] = _of_one_library(self.efficiency, kind, library)
         return found
 
     def _bound(self, kind: str, precision: str, weight_bits: float) -> KernelCurve:
@@ -277,7 +285,7 @@ def collective_basis(curves: GpuCurves, kind: CollectiveKind | str, *, inter_nod
     kind = CollectiveKind(kind)
     if curves.is_ideal:
         return Basis.CALIBRATED
-    shapes = _measured(curves, kind, None)
+    shapes = curves.collective(kind)
     if not shapes:
         return Basis.UNCALIBRATED
     return Basis.MODELLED if inter_node and shapes[0].basis is Basis.CALIBRATED else shapes[0].basis
@@ -309,13 +317,14 @@ _NATURAL: Final = {
 }
 
 
-def _measured(curves: GpuCurves, kind: CollectiveKind, library: str | None) -> list[CollectiveShape]:
-    """Return the shapes of a collective by rising number of ranks, of one library."""
-    shapes = [shape for shape in curves.efficiency.collectives if shape.kind is kind]
+def _of_one_library(
+    efficiency: GpuEfficiency, kind: CollectiveKind, library: str | None
+) -> tuple[CollectiveShape, ...]:
+    shapes = [shape for shape in efficiency.collectives if shape.kind is kind]
     libraries = {shape.library for shape in shapes}
     order = _LIBRARIES.get(kind, ("nccl",))
     chosen = next((name for name in (library, *order) if name in libraries), None)
-    return sorted((shape for shape in shapes if shape.library == chosen), key=lambda shape: shape.num_ranks)
+    return tuple(sorted((shape for shape in shapes if shape.library == chosen), key=lambda shape: shape.num_ranks))
 
 
 def _shape_s(shape: CollectiveShape, num_ranks: int, message_bytes: float, latency_factor: float = 1.0) -> float:
@@ -329,7 +338,7 @@ def _shape_s(shape: CollectiveShape, num_ranks: int, message_bytes: float, laten
 def _within_machine_s(
     curves: GpuCurves, kind: CollectiveKind, num_ranks: int, message_bytes: float, library: str | None
 ) -> float:
-    shapes = _measured(curves, kind, library)
+    shapes = curves.collective(kind, library)
     if not shapes:
         return _assumed_s(curves.gpu, kind, num_ranks, message_bytes)
     above = bisect_right([shape.num_ranks for shape in shapes], num_ranks)
@@ -372,7 +381,7 @@ def _across_machines_s(
     if kind is CollectiveKind.SEND:
         return latency_s + message_bytes / speed
     if kind is CollectiveKind.ALL_TO_ALL:
-        spanning = [shape for shape in _measured(curves, kind, library) if shape.num_ranks > RANKS_PER_MACHINE]
+        spanning = [shape for shape in curves.collective(kind, library) if shape.num_ranks > RANKS_PER_MACHINE]
         if spanning:
             nearest = min(spanning, key=lambda shape: abs(math.log2(shape.num_ranks / num_ranks)))
             return _shape_s(nearest, num_ranks, message_bytes)
