@@ -705,7 +705,10 @@ class Fitter:
             if gpu in NETWORKS:
                 entry["network"] = NETWORKS[gpu]
                 entry["network_latency"] = "12 us"
-            entries[gpu] = entry | {"source": f"fitted by scripts/fit_efficiency.py to {TABLES}", "date": DATE}
+            entries[gpu] = entry | {
+                "source": "fitted by scripts/fit_efficiency.py; each curve names its table",
+                "date": DATE,
+            }
         return {"efficiencies": entries | OTHERS}
 
 
@@ -846,10 +849,10 @@ OTHERS = {
     "volta-turing": assumed(
         ["Volta GV100", "Volta", "Turing TU104", "Turing TU102", "Turing"],
         {
-            "gemm": (0.55, 0.65, 6),
-            "moe": (0.35, 0.55, 30),
+            "gemm": (0.45, 0.5, 8),
+            "moe": (0.3, 0.45, 35),
             "attention_prefill": (0.3, 0.5, 15),
-            "attention_decode": (0.5, 0.6, 12),
+            "attention_decode": (0.5, 0.5, 15),
         },
         WHOLE + "V100S decode 0.41 of bandwidth and prefill 0.41 of peak (8B, 16 bit), overheads included",
     ),

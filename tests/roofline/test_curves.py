@@ -335,7 +335,7 @@ def predicted_s(row: dict[str, Any]) -> float:
                 num_bytes=n * k * bits / 8 + 2 * m * (n + k),
             )
         case "attention_decode":
-            batch, context, width = float(row["batch"]), float(row["tokens"]), row["kv_bits"] / 8
+            batch, context, width = float(row["batch"]), float(row["tokens"]), float(row["kv_bits"]) / 8
             num_bytes = batch * (2 * 8 * 128 * context * width + 4 * 32 * 128)
             curve = found.kernel("attention_decode", "bf16", row["kv_bits"])
             return kernel_s(curve, tokens=batch * 8, flop=4 * batch * 32 * 128 * context, num_bytes=num_bytes)
