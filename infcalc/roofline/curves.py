@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from infcalc.errors import UsageError
 from infcalc.roofline.price import compute_precision
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from infcalc.lowering.ops import OpKind
     from infcalc.spec.hardware import Gpu
 
-    Amount = float | NDArray[np.float64]
+    Amount = float | NDArray[np.floating[Any]]
 
 RANKS_PER_MACHINE: Final = 8
 """Ranks that share a machine where only their sum is told, as in the measured tables."""
@@ -252,6 +252,7 @@ def _variants(precision: str, weight_bits: float) -> list[str]:
 # Collectives
 
 
+@overload
 def collective_s(
     curves: GpuCurves,
     kind: CollectiveKind | str,
@@ -260,7 +261,26 @@ def collective_s(
     message_bytes: float,
     inter_node: bool = False,
     library: str | None = None,
-) -> float:
+) -> float: ...
+@overload
+def collective_s(
+    curves: GpuCurves,
+    kind: CollectiveKind | str,
+    *,
+    num_ranks: int,
+    message_bytes: Amount,
+    inter_node: bool = False,
+    library: str | None = None,
+) -> Amount: ...
+def collective_s(
+    curves: GpuCurves,
+    kind: CollectiveKind | str,
+    *,
+    num_ranks: int,
+    message_bytes: Amount,
+    inter_node: bool = False,
+    library: str | None = None,
+) -> Amount:
     """Return the seconds of one collective of ``num_ranks`` ranks.
 
     ``message_bytes`` is the whole buffer of one rank: what it holds before and after an all-reduce, what it has after
@@ -273,11 +293,11 @@ def collective_s(
     log2(ranks).
     """
     kind = CollectiveKind(kind)
-    if curves.is_ideal or num_ranks <= 1 or message_bytes <= 0:
+    if curves.is_ideal or num_ranks <= 1:
         return 0.0
-    if inter_node:
-        return _across_machines_s(curves, kind, num_ranks, message_bytes, library)
-    return _within_machine_s(curves, kind, num_ranks, message_bytes, library)
+    way = _across_machines_s if inter_node else _within_machine_s
+    # Nothing to send takes no time, whichever of many messages it is.
+    return way(curves, kind, num_ranks, message_bytes, library) * (message_bytes > 0)
 
 
 def collective_basis(curves: GpuCurves, kind: CollectiveKind | str, *, inter_node: bool = False) -> Basis:
@@ -291,7 +311,7 @@ def collective_basis(curves: GpuCurves, kind: CollectiveKind | str, *, inter_nod
     return Basis.MODELLED if inter_node and shapes[0].basis is Basis.CALIBRATED else shapes[0].basis
 
 
-def traffic_bytes(algorithm: AlgorithmKind, num_ranks: int, message_bytes: float) -> float:
+def traffic_bytes(algorithm: AlgorithmKind, num_ranks: int, message_bytes: Amount) -> Amount:
     """Return the bytes that pass one link in one direction.
 
     >>> traffic_bytes(AlgorithmKind.RING, 8, 1000), traffic_bytes(AlgorithmKind.ONE_SHOT, 8, 1000)
@@ -327,17 +347,23 @@ def _of_one_library(
     return tuple(sorted((shape for shape in shapes if shape.library == chosen), key=lambda shape: shape.num_ranks))
 
 
-def _shape_s(shape: CollectiveShape, num_ranks: int, message_bytes: float, latency_factor: float = 1.0) -> float:
-    return min(
+def _shape_s(shape: CollectiveShape, num_ranks: int, message_bytes: Amount, latency_factor: float = 1.0) -> Amount:
+    times = (
         algorithm.latency_s * latency_factor
         + traffic_bytes(algorithm.kind, num_ranks, message_bytes) / algorithm.bytes_per_s
         for algorithm in shape.algorithms
     )
+    if isinstance(message_bytes, (int, float)):
+        return min(times)
+    import numpy as np  # noqa: PLC0415  see above
+
+    fastest_s: NDArray[np.float64] = np.minimum.reduce([np.asarray(time_s) for time_s in times])
+    return fastest_s
 
 
 def _within_machine_s(
-    curves: GpuCurves, kind: CollectiveKind, num_ranks: int, message_bytes: float, library: str | None
-) -> float:
+    curves: GpuCurves, kind: CollectiveKind, num_ranks: int, message_bytes: Amount, library: str | None
+) -> Amount:
     shapes = curves.collective(kind, library)
     if not shapes:
         return _assumed_s(curves.gpu, kind, num_ranks, message_bytes)
@@ -360,7 +386,7 @@ _PCIE_FRACTION = 0.4
 _HOP_S = 3e-6
 
 
-def _assumed_s(gpu: Gpu, kind: CollectiveKind, num_ranks: int, message_bytes: float) -> float:
+def _assumed_s(gpu: Gpu, kind: CollectiveKind, num_ranks: int, message_bytes: Amount) -> Amount:
     """Return the time over the accelerator's stated links: a fixed time per hop, 70 % of a switch or 40 % of PCIe."""
     link = gpu.scale_up
     if link is not None and link.max_domain >= num_ranks:
@@ -372,8 +398,8 @@ def _assumed_s(gpu: Gpu, kind: CollectiveKind, num_ranks: int, message_bytes: fl
 
 
 def _across_machines_s(
-    curves: GpuCurves, kind: CollectiveKind, num_ranks: int, message_bytes: float, library: str | None
-) -> float:
+    curves: GpuCurves, kind: CollectiveKind, num_ranks: int, message_bytes: Amount, library: str | None
+) -> Amount:
     """Return the time across machines: inside each first, then each rank with its peers over the network."""
     efficiency = curves.efficiency
     speed = efficiency.network_bytes_per_s or NETWORK_BYTES_PER_S
