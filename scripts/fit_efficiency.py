@@ -132,6 +132,8 @@ MIN_POINTS = 40
 GEMM = Plan(
     token_knots=(16, 64, 128, 256, 512, 1024, 4096, 16384), byte_knots=(4 * MIB, 32 * MIB, 128 * MIB, 1024 * MIB)
 )
+WEIGHT_ONLY = replace(GEMM, token_knots=(4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384))
+"""Kernels for few tokens are others than those for many, which widen the weights first."""
 PREFILL = Plan(token_knots=(64, 256, 1024, 4096, 16384), byte_knots=(32 * MIB,), latency_s=8e-6, compute_start=0.3)
 DECODE = Plan(
     token_knots=(1,),
@@ -473,7 +475,8 @@ class Fitter:
             variant, precision = VARIANTS[dtype]
             rows, engine = chosen(engines, dtype)
             points = gemm_points(rows, dtype)
-            peak, plan, start = self.peak(gpu, precision), GEMM, None
+            plan = WEIGHT_ONLY if "_w" in variant else GEMM
+            peak, start = self.peak(gpu, precision), None
             source = f"{TABLES}, {engine} gemm"
             if dtype == "fp8_block" and not engine.startswith("trtllm"):
                 launch = float(np.quantile(points.seconds, 0.05))

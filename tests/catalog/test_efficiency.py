@@ -318,3 +318,12 @@ def test_the_page_on_efficiency_is_current() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_block_in_the_documentation_loads(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "catalog.md").read_text(encoding="utf-8")
+    block = page.partition("```yaml curves.yaml\n")[2].partition("```")[0]
+    catalog = load_catalog((written(tmp_path, block),))
+    found = efficiency(catalog, "orbit-1")
+    assert dict(found.kernels)["gemm/bf16"].latency_s == pytest.approx(4e-6)
+    assert [shape.library for shape in found.collectives] == ["nccl"]
