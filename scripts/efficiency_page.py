@@ -53,8 +53,10 @@ all-to-all. Between machines: inside each first, then every rank with its peers 
   decode attention are lower bounds only. Other rows that beat the peaks are left out and counted in `source`.
 - A fixed time is at most what the fastest twentieth of the rows leaves above its floor, and at least 2 us.
 - Experts cut into more than 8 parts, contexts below 128 tokens and prompts below 32 are left out.
-- All tables time kernels one by one. Fusion, overlap with the next kernel (TensorRT-LLM, one tenth of a decode step)
-  and gaps between kernels (vLLM, one twentieth) are not in them: they belong to the engine.
+- All tables time kernels one by one. Fusion, overlap of neighbouring kernels and gaps between them are not in them:
+  they belong to the engine.
+- Plain fp8 of vLLM is timed with the quantization of its input, which dominates where a matrix has few columns: below
+  4096 columns, and above 256 tokens, the curve is up to half too fast.
 - Latent attention was not measured: it takes the curves of grouped attention, and at most half of the peak.
 - Elementwise kernels and sends were not measured anywhere.
 
