@@ -124,7 +124,7 @@ RANKS = (2, 4, 8)
 FINEST_STEP = 2e-3
 MOST_SCALED = 0.95
 FEWEST_SCALED = 6
-"""Fewer timings than this shift a relative's curve, and calibrate nothing."""
+"""Fewer timings than this calibrate nothing: what was made of them is called modelled."""
 MOST_SHARDS = 8
 """Experts cut into more parts are not served by anyone."""
 MIN_POINTS = 40
@@ -669,6 +669,7 @@ class Fitter:
                     {"kind": name, "latency": f"{float(alpha) * 1e6:.2f} us", "speed": f"{float(speed) / 1e9:.4g} GB/s"}
                     for name, (alpha, speed) in zip(kinds, lines, strict=True)
                 ],
+                **({"basis": "modelled"} if len(sizes) < FEWEST_SCALED else {}),
                 "error": residual(seen, np.concatenate(folds) if folds else np.asarray([])),
                 "source": source,
             }
