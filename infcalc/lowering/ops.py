@@ -12,13 +12,27 @@ What is counted, per rank:
 - The language-model head works on sampled positions only; the input embedding is a gather of one row per token.
 - Recurrent mixers read and write their state once per sequence.
 
-Softmax, rotary embedding, short convolutions, sampling and the router's top-k are not counted: they are below a
-percent of any step. Collectives (all-reduce, all-to-all, pipeline sends) are not ops yet. Under pipeline parallelism
-the ops of all stages are listed unless one stage is asked for, each as one rank of its stage does it: the summed time
-of all is the latency of one step through the pipeline.
+Softmax, rotary embedding, short convolutions and the router's top-k are not counted: they are below a percent of any
+step. What an engine adds (:attr:`Extent.ENGINE`) is sampling and what ranks send each other:
+
+- Tensor parallelism adds up the hidden states of all tokens (all-reduce) after each mixer, each feed-forward block and
+  the split embedding table, and collects the logits of sampled positions (all-gather).
+- Experts spread over attention-data-parallel ranks are sent their tokens and send them back (two all-to-alls): k copies
+  of a token in 8 bit with their scales where experts compute in 8 bit or less, in 16 bit otherwise, and k back in
+  16 bit. The ranks of one tensor-parallel group share that work and collect the whole afterwards. Experts that are
+  split inside over such ranks need the tokens of all (all-gather), and what they made added up (reduce-scatter, which
+  costs the same). Without attention data parallelism every rank has every token, and the all-reduce is enough.
+- A pipeline stage sends the hidden states of all tokens to the next.
+
+What does not depend on the step is a :class:`Template`, made once by :func:`templates`; :meth:`Template.at` turns it
+into the :class:`Op` of one step, by the formulas of :mod:`infcalc.lowering.work`, which serve arrays of steps too.
+
+Under pipeline parallelism the ops of all stages are listed unless one stage is asked for, each as one rank of its stage
+does it: the summed time of all is the latency of one step through the pipeline.
 
 Sources: Kaplan et al. 2020 (2 FLOP per weight and token); Dao et al. 2022, FlashAttention (IO of attention);
-DeepSeek-V2 report, section 2.1 (latent attention and its absorbed form).
+DeepSeek-V2 report, section 2.1 (latent attention and its absorbed form); Shoeybi et al. 2019, Megatron-LM (where tensor
+parallelism communicates); vLLM 0.24 ``FusedMoE`` and DeepEP (what expert parallelism sends).
 """
 
 from __future__ import annotations
@@ -37,7 +51,23 @@ from infcalc.lowering.cache import (
     latent_entry_bytes,
     recurrent_state_bytes,
 )
-from infcalc.lowering.tensors import LAST_STAGE_TENSORS, inventory
+from infcalc.lowering.tensors import LAST_STAGE_TENSORS, inventory, padded_vocabulary
+from infcalc.lowering.work import (
+    Attention,
+    Causal,
+    Chunked,
+    Compressed,
+    Driver,
+    Experts,
+    Law,
+    Linear,
+    Load,
+    Phases,
+    Pooled,
+    Routed,
+    Selected,
+    Sequences,
+)
 from infcalc.spec.kv import KV_FORMATS
 from infcalc.spec.layers import (
     CompressedAttention,
@@ -58,6 +88,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from infcalc.lowering.tensors import Tensor
+    from infcalc.lowering.work import Mask, Work
     from infcalc.spec.kv import KvFormat
     from infcalc.spec.layers import Indexer, Layer
     from infcalc.spec.model import Model
@@ -69,6 +100,14 @@ _BYTE_BITS = 8
 _ACTIVATION_BYTES = 2
 """Activations travel in 16 bit; kernels for narrower types quantize them on the fly."""
 _LOGIT_BYTES = 4
+_GATHERED_LOGIT_BYTES = 2
+"""Ranks exchange logits before they are widened (vLLM ``LogitsProcessor``)."""
+_SAMPLING_BYTES = _GATHERED_LOGIT_BYTES + 2 * _LOGIT_BYTES
+"""Of each logit: read in 16 bit, written in 32 bit, read again by the argmax. Random sampling makes more passes."""
+_SAMPLING_KERNELS = 2
+_DISPATCH_SCALE_ELEMENTS = 128
+_DISPATCH_SCALE_BYTES = 4
+"""Tokens that are sent in 8 bit bring an fp32 scale per 128 elements (DeepEP)."""
 
 
 class OpKind(StrEnum):
@@ -85,6 +124,15 @@ class OpKind(StrEnum):
     MOE = "moe"
     ACTIVATION = "activation"
     LM_HEAD = "lm_head"
+    SAMPLING = "sampling"
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    ALL_TO_ALL = "all_to_all"
+    SEND = "send"
+
+
+COLLECTIVES = frozenset({OpKind.ALL_REDUCE, OpKind.ALL_GATHER, OpKind.ALL_TO_ALL, OpKind.SEND})
+"""Kinds that wait for a link between GPUs, and neither compute nor load memory."""
 
 
 class AttentionIo(StrEnum):
@@ -105,6 +153,15 @@ class ElementwiseIo(StrEnum):
     """One kernel each: norm and residual read 2 activations and write 2, a gated activation reads 2 and writes 1."""
 
 
+class Extent(StrEnum):
+    """How much of a step is listed."""
+
+    ROOFLINE = "roofline"
+    """What the ideal GPU must compute and move."""
+    ENGINE = "engine"
+    """Sampling and what ranks send each other, too."""
+
+
 @frozen
 class Op:
     """One kind of work of a step, summed over the ``num_layers`` layers that do it, on one rank.
@@ -112,6 +169,11 @@ class Op:
     ``precision`` is what its weights and activations allow the multiplication to run in (``bf16``, ``fp8``, ``int8``,
     ``fp4`` ...); whether the GPU has units for it is a question of price. ``kv_read_bytes`` and ``kv_write_bytes`` are
     the cache's, recurrent state included.
+
+    Each of the layers launches ``num_kernels`` kernels for it, which multiply ``tokens`` rows (those of one expert
+    where there are several) with elements of ``weight_bits``, or in attention read cache elements of that width. A
+    collective (:data:`COLLECTIVES`) joins ``num_ranks`` ranks in one message of ``message_bytes`` per kernel, as NCCL's
+    own tests count it: what each rank holds before an all-reduce or an all-to-all, and after an all-gather.
     """
 
     kind: OpKind
@@ -123,11 +185,57 @@ class Op:
     activation_bytes: float = 0
     kv_read_bytes: float = 0
     kv_write_bytes: float = 0
+    tokens: float = 0
+    weight_bits: int = 16
+    num_kernels: int = 1
+    num_ranks: int = 1
+    message_bytes: float = 0
 
     @property
     def total_bytes(self) -> float:
         """All bytes the op moves to and from memory."""
         return self.weight_bytes + self.activation_bytes + self.kv_read_bytes + self.kv_write_bytes
+
+
+@frozen
+class Template:
+    """An op before it is known what the step holds; fields as those of :class:`Op`, ``law`` gives the rest."""
+
+    kind: OpKind
+    name: str
+    num_layers: int
+    precision: str
+    law: Law
+    weight_bits: int = 16
+    num_kernels: int = 1
+    num_ranks: int = 1
+
+    def work(self, load: Load) -> Work:
+        """Return FLOP and bytes of a step of ``load``, whose numbers may be arrays: one for each of many steps."""
+        return self.law.work(load)
+
+    def at(self, shape: StepShape, *, num_dp_ranks: int = 1) -> Op | None:
+        """Return the op of a step of ``shape``, None where the step has no work for it.
+
+        Experts meet the tokens of ``num_dp_ranks`` such steps.
+        """
+        return self.under(shape.load(num_dp_ranks))
+
+    def under(self, load: Load) -> Op | None:
+        """Return the op of a step of ``load``, whose numbers are no arrays; None as :meth:`at`."""
+        work = self.law.work(load)
+        if not work.tokens:
+            return None
+        return Op(
+            kind=self.kind,
+            name=self.name,
+            num_layers=self.num_layers,
+            precision=self.precision,
+            weight_bits=self.weight_bits,
+            num_kernels=self.num_kernels,
+            num_ranks=self.num_ranks,
+            **work._asdict(),
+        )
 
 
 @frozen
@@ -193,67 +301,20 @@ class StepShape:
             part.num_sequences * part.new_tokens for part in self.decodes
         )
 
-
-def experts_touched(num_local: int, num_experts: int, experts_per_token: int, num_tokens: int) -> float:
-    """Return how many of a rank's ``num_local`` experts at least one of ``num_tokens`` tokens is expected to need.
-
-    E_local * (1 - (1 - k / E)**T), for routing that is even over all E experts; T counts the tokens of all ranks that
-    share the experts. It is exact at one token and saturates at E_local.
-
-    >>> [round(experts_touched(8, 8, 2, batch), 2) for batch in (1, 2, 4, 16)]
-    [2.0, 3.5, 5.47, 7.92]
-    >>> [round(experts_touched(16, 128, 8, tokens), 2) for tokens in (1, 8, 32)]
-    [1.0, 6.45, 13.97]
-    """
-    return num_local * (1 - (1 - experts_per_token / num_experts) ** num_tokens)
-
-
-def attended_pairs(new_tokens: int, cached_tokens: int, window_tokens: int | None = None) -> int:
-    """Return the (query, key) pairs of causal attention: each new token sees what came before it, and itself.
-
-    Without a window: n c + n (n + 1) / 2. With one, a query sees at most ``window_tokens`` keys, itself included.
-
-    >>> attended_pairs(4096, 0), attended_pairs(1, 4096), attended_pairs(4, 10, 8)
-    (8390656, 4097, 32)
-    """
-    end = cached_tokens + new_tokens
-    if window_tokens is None:
-        return _triangle(end) - _triangle(cached_tokens)
-    growing_end, growing_start = min(end, window_tokens), min(cached_tokens, window_tokens)
-    saturated = (end - growing_end) - (cached_tokens - growing_start)
-    return _triangle(growing_end) - _triangle(growing_start) + saturated * window_tokens
-
-
-def chunked_pairs(new_tokens: int, cached_tokens: int, chunk_tokens: int) -> int:
-    """Return the (query, key) pairs when a query sees only the tokens of its own chunk up to itself.
-
-    >>> chunked_pairs(8, 0, 4), chunked_pairs(1, 4, 4)
-    (20, 1)
-    """
-
-    def until(position: int) -> int:
-        chunks, rest = divmod(position, chunk_tokens)
-        return chunks * _triangle(chunk_tokens) + _triangle(rest)
-
-    return until(cached_tokens + new_tokens) - until(cached_tokens)
-
-
-def pooled_pairs(new_tokens: int, cached_tokens: int, pool_tokens: int, limit: int | None = None) -> int:
-    """Return the (query, entry) pairs when ``pool_tokens`` tokens make one entry and a query sees whole ones only.
-
-    At most ``limit`` entries per query.
-
-    >>> pooled_pairs(8, 0, 4), pooled_pairs(8, 0, 4, 1), pooled_pairs(100, 900, 1) == attended_pairs(100, 900)
-    (6, 5, True)
-    """
-
-    def until(position: int) -> int:
-        whole = position if limit is None else min(position, limit * pool_tokens)
-        quotient, rest = divmod(whole, pool_tokens)
-        saturated = 0 if limit is None else (position - whole) * limit
-        return pool_tokens * _triangle(quotient - 1) + quotient * (rest + 1) + saturated
-
-    return until(cached_tokens + new_tokens) - until(cached_tokens)
+    def load(self, num_dp_ranks: int = 1) -> Load:
+        """Return what the laws of :mod:`infcalc.lowering.work` need; experts meet ``num_dp_ranks`` such steps."""
+        num_tokens = self.num_tokens
+        return Load(
+            prefills=tuple(
+                Sequences(part.num_sequences, part.new_tokens, part.cached_tokens) for part in self.prefills
+            ),
+            decodes=tuple(Sequences(part.num_sequences, part.new_tokens, part.context_tokens) for part in self.decodes),
+            num_tokens=num_tokens,
+            num_sequences=self.num_sequences,
+            num_sampled=self.num_sampled,
+            routed_tokens=num_tokens * num_dp_ranks,
+            expanded_tokens=num_tokens + sum(part.num_sequences * part.cached_tokens for part in self.prefills),
+        )
 
 
 def operations(
@@ -265,6 +326,7 @@ def operations(
     quantization: WeightQuantization | None = None,
     attention_io: AttentionIo = AttentionIo.FLASH,
     elementwise_io: ElementwiseIo = ElementwiseIo.FUSED,
+    extent: Extent = Extent.ROOFLINE,
     busy_dp_ranks: int | None = None,
     tensors: tuple[Tensor, ...] | None = None,
     stage: int | None = None,
@@ -279,32 +341,69 @@ def operations(
         UsageError: a format of the quantization is unknown.
 
     """
+    load = shape.load(parallelism.dp if busy_dp_ranks is None else busy_dp_ranks)
+    made = templates(
+        model,
+        parallelism=parallelism,
+        kv=kv,
+        quantization=quantization,
+        attention_io=attention_io,
+        elementwise_io=elementwise_io,
+        extent=extent,
+        tensors=tensors,
+        stage=stage,
+    )
+    found = (template.under(load) for template in made)
+    return tuple(op for op in found if op is not None)
+
+
+def templates(
+    model: Model,
+    *,
+    parallelism: Parallelism = _WHOLE,
+    kv: KvFormat = _BF16_KV,
+    quantization: WeightQuantization | None = None,
+    attention_io: AttentionIo = AttentionIo.FLASH,
+    elementwise_io: ElementwiseIo = ElementwiseIo.FUSED,
+    extent: Extent = Extent.ROOFLINE,
+    tensors: tuple[Tensor, ...] | None = None,
+    stage: int | None = None,
+) -> tuple[Template, ...]:
+    """Return the ops of any step, as the fullest rank does them: of all pipeline stages, or of ``stage`` alone.
+
+    Arguments as those of :func:`operations`.
+
+    Raises:
+        UsageError: a format of the quantization is unknown.
+
+    """
     if tensors is None:
         tensors = inventory(model, quantization)
-    step = _Step(
-        shape=shape,
+    lowering = _Lowering(
+        model=model,
         parallelism=parallelism,
         kv=kv,
         attention_io=attention_io,
         elementwise_io=elementwise_io,
-        hidden_size=model.hidden_size,
-        routed_tokens=shape.num_tokens * (parallelism.dp if busy_dp_ranks is None else busy_dp_ranks),
+        extent=extent,
     )
-    held = range(model.num_layers) if stage is None else stage_layers(model.num_layers, parallelism.pp)[stage]
+    pp = parallelism.pp
+    held = range(model.num_layers) if stage is None else stage_layers(model.num_layers, pp)[stage]
     layers, place_of = _distinct_layers(model, held)
     inside: list[list[Tensor]] = [[] for _ in layers]
-    first: list[Op] = []
-    last: list[Op] = []
+    first: list[Template] = []
+    last: list[Template] = []
     for tensor in _placed(model, tensors, held):
         if tensor.layers:
             inside[place_of[tensor.layers[0]]].append(tensor)
         elif tensor.role is TensorRole.LM_HEAD:
-            last.extend(step.lm_head(tensor))
+            last.extend(lowering.lm_head(tensor))
         else:
-            first.extend(step.outside(tensor))
+            first.extend(lowering.outside(tensor))
     for (layer, num_layers), members in zip(layers, inside, strict=True):
-        first.extend(step.layer(layer, num_layers, members))
-    return (*first, *last)
+        first.extend(lowering.layer(layer, num_layers, members))
+    num_boundaries = pp - 1 if stage is None else int(stage < pp - 1)
+    return (*first, *last, *lowering.send(num_boundaries))
 
 
 def mtp_as_model(model: Model) -> Model | None:
@@ -351,7 +450,6 @@ _FUSED = {
 }
 _GATHERED = frozenset({TensorRole.EMBEDDING, TensorRole.POSITION})
 _VECTORS = frozenset({TensorRole.NORM, TensorRole.BIAS, TensorRole.RECURRENT_STATE})
-# What a last pipeline stage has beside layers and head (vLLM, its model classes); the rest lies on the first.
 # FLOP per state element and token: decay 1, rank-one update 2, read-out 2; a delta rule reads once more (2).
 _STATE_FLOP = {
     RecurrentKind.MAMBA1: 5,
@@ -363,35 +461,66 @@ _STATE_FLOP = {
 
 
 @frozen
-class _Step:
-    """Everything the ops of a step share."""
+class _Lowering:
+    """Everything the templates of a deployment share."""
 
-    shape: StepShape
+    model: Model
     parallelism: Parallelism
     kv: KvFormat
     attention_io: AttentionIo
     elementwise_io: ElementwiseIo
-    hidden_size: int
-    routed_tokens: int
-    """Tokens of all attention-DP ranks: what the experts meet."""
+    extent: Extent
 
-    def outside(self, tensor: Tensor) -> Iterator[Op]:
+    def outside(self, tensor: Tensor) -> Iterator[Template]:
         """Tensors outside the layers: tables are gathered from, the rest works on every token."""
         if tensor.role in _GATHERED:
             yield self._gather(tensor)
+            if tensor.shard is Shard.VOCABULARY:
+                yield from self._collective(
+                    OpKind.ALL_REDUCE,
+                    f"all-reduce of {tensor.name}",
+                    tensor.multiplicity,
+                    ranks=self.parallelism.tp,
+                    message_bytes=tensor.columns * _ACTIVATION_BYTES,
+                )
         elif _is_vector(tensor):
-            yield self._vectors(tensor.name, [tensor])
+            yield self._vectors(tensor.name, tensor.multiplicity, [tensor])
         else:
-            yield self._gemm(OpKind.GEMM, tensor.name, [tensor], self.shape.num_tokens)
+            yield self._gemm(OpKind.GEMM, tensor.name, [tensor])
 
-    def lm_head(self, tensor: Tensor) -> Iterator[Op]:
+    def lm_head(self, tensor: Tensor) -> Iterator[Template]:
         """Logits of the sampled positions, in 32 bit."""
-        if self.shape.num_sampled:
-            logits = _LOGIT_BYTES
-            yield self._gemm(OpKind.LM_HEAD, "lm_head", [tensor], self.shape.num_sampled, output_bytes=logits)
+        sampled = Driver.SAMPLED
+        yield self._gemm(OpKind.LM_HEAD, "lm_head", [tensor], sampled, output_bytes=_LOGIT_BYTES)
+        if self.extent is Extent.ROOFLINE:
+            return
+        yield from self._collective(
+            OpKind.ALL_GATHER,
+            "all-gather of logits",
+            1,
+            ranks=self.parallelism.tp,
+            message_bytes=padded_vocabulary(tensor.rows) * _GATHERED_LOGIT_BYTES,
+            driver=sampled,
+        )
+        yield Template(
+            kind=OpKind.SAMPLING,
+            name="sampling",
+            num_layers=1,
+            precision="bf16",
+            law=Linear(driver=sampled, item_activation_bytes=self.model.vocab_size * _SAMPLING_BYTES),
+            num_kernels=_SAMPLING_KERNELS,
+        )
 
-    def layer(self, layer: Layer, num_layers: int, tensors: list[Tensor]) -> Iterator[Op]:
-        """Ops of ``num_layers`` equal layers: their matrix multiplications, then what their mixer does."""
+    def send(self, num_boundaries: int) -> Iterator[Template]:
+        """Hidden states of all tokens, to the next pipeline stage."""
+        if num_boundaries:
+            message_bytes = self.model.hidden_size * _ACTIVATION_BYTES
+            yield from self._collective(
+                OpKind.SEND, "send to the next stage", num_boundaries, ranks=2, message_bytes=message_bytes
+            )
+
+    def layer(self, layer: Layer, num_layers: int, tensors: list[Tensor]) -> Iterator[Template]:
+        """Work of ``num_layers`` equal layers: their matrix multiplications, then what their mixer does."""
         groups: dict[tuple[str, str, tuple[int, ...]], list[Tensor]] = {}
         vectors: list[Tensor] = []
         for tensor in tensors:
@@ -409,131 +538,162 @@ class _Step:
             yield self._linear(layer, name, members)
         yield from self._mixer(layer, num_layers)
         yield from self._activation(layer, num_layers)
+        yield from self._exchange(layer, num_layers, tensors)
 
-    def _linear(self, layer: Layer, name: str, members: list[Tensor]) -> Op:
+    def _linear(self, layer: Layer, name: str, members: list[Tensor]) -> Template:
         match members[0].role:
             case TensorRole.EXPERT:
                 return self._experts(name, members)
             case TensorRole.ROUTER:
-                return self._gemm(OpKind.ROUTER, name, members, self.shape.num_tokens)
+                return self._gemm(OpKind.ROUTER, name, members)
             case _:
-                tokens = self.shape.num_tokens
-                if name == "kv_b" and isinstance(layer.mixer, LatentAttention) and not _absorbs_prefill(layer.mixer):
-                    # Expanded prefill makes keys and values of the cached prefix again.
-                    tokens += sum(part.num_sequences * part.cached_tokens for part in self.shape.prefills)
-                return self._gemm(OpKind.GEMM, name, members, tokens)
+                # Expanded prefill makes keys and values of the cached prefix again.
+                latent = isinstance(layer.mixer, LatentAttention) and not _absorbs_prefill(layer.mixer)
+                driver = Driver.EXPANDED if latent and name == "kv_b" else Driver.TOKENS
+                return self._gemm(OpKind.GEMM, name, members, driver)
 
     def _gemm(
-        self, kind: OpKind, name: str, members: list[Tensor], tokens: int, *, output_bytes: int = _ACTIVATION_BYTES
-    ) -> Op:
-        flop = weight_bytes = outputs = inputs = 0
+        self,
+        kind: OpKind,
+        name: str,
+        members: list[Tensor],
+        driver: Driver = Driver.TOKENS,
+        *,
+        output_bytes: int = _ACTIVATION_BYTES,
+    ) -> Template:
+        elements = weight_bytes = outputs = inputs = 0
         for tensor in members:
             rows, columns, copies = tensor.rank_shape(self.parallelism)
-            flop += 2 * tokens * rows * columns * copies
+            elements += rows * columns * copies
             outputs += rows * copies
             inputs = max(inputs, columns)
             weight_bytes += tensor.rank_bytes(self.parallelism)
-        num_layers = members[0].multiplicity
-        return Op(
+        first = members[0]
+        num_layers = first.multiplicity
+        return Template(
             kind=kind,
             name=name,
             num_layers=num_layers,
-            precision=_compute_precision(members[0].format),
-            flop=flop * num_layers,
-            weight_bytes=weight_bytes * num_layers,
-            activation_bytes=tokens * (inputs * _ACTIVATION_BYTES + outputs * output_bytes) * num_layers,
+            precision=_compute_precision(first.format),
+            law=Linear(
+                driver=driver,
+                item_flop=2 * elements * num_layers,
+                item_activation_bytes=(inputs * _ACTIVATION_BYTES + outputs * output_bytes) * num_layers,
+                weight_bytes=weight_bytes * num_layers,
+            ),
+            weight_bits=int(first.format.element_bits),
+            num_kernels=max(tensor.copies for tensor in members),
         )
 
-    def _experts(self, name: str, members: list[Tensor]) -> Op:
+    def _experts(self, name: str, members: list[Tensor]) -> Template:
         """Routed experts: the tokens of all attention-DP ranks meet the experts of this rank."""
         first = members[0]
-        tokens = self.routed_tokens
-        assignments = tokens * first.active_copies / self.parallelism.ep
-        flop = weight_bytes = outputs = 0.0
-        inputs = 0
+        elements = outputs = inputs = num_local = 0
+        expert_bytes = 0.0
         for tensor in members:
-            rows, columns, copies = tensor.rank_shape(self.parallelism)
-            touched = experts_touched(copies, tensor.copies, tensor.active_copies, tokens)
-            flop += 2 * assignments * rows * columns
+            rows, columns, num_local = tensor.rank_shape(self.parallelism)
+            elements += rows * columns
             outputs += rows
             inputs = max(inputs, columns)
-            weight_bytes += tensor.rank_bytes(self.parallelism) / copies * touched
+            expert_bytes += tensor.rank_bytes(self.parallelism) / num_local
         num_layers = first.multiplicity
-        return Op(
+        return Template(
             kind=OpKind.MOE,
             name=name,
             num_layers=num_layers,
             precision=_compute_precision(first.format),
-            flop=flop * num_layers,
-            weight_bytes=weight_bytes * num_layers,
-            activation_bytes=assignments * (inputs + outputs) * _ACTIVATION_BYTES * num_layers,
+            law=Experts(
+                routed=Routed(
+                    num_local=num_local,
+                    num_experts=first.copies,
+                    experts_per_token=first.active_copies,
+                    expert_bytes=expert_bytes * num_layers,
+                ),
+                num_groups=self.parallelism.ep,
+                assignment_flop=2 * elements * num_layers,
+                assignment_activation_bytes=(inputs + outputs) * _ACTIVATION_BYTES * num_layers,
+            ),
+            weight_bits=int(first.format.element_bits),
         )
 
-    def _gather(self, tensor: Tensor) -> Op:
-        tokens = self.shape.num_tokens
+    def _gather(self, tensor: Tensor) -> Template:
         # A split table answers each token on one rank; every rank then holds the row.
         share = self.parallelism.tp if tensor.shard is Shard.VOCABULARY else 1
-        return Op(
+        return Template(
             kind=OpKind.EMBEDDING,
             name=tensor.name,
             num_layers=tensor.multiplicity,
             precision=_compute_precision(tensor.format),
-            weight_bytes=tokens * tensor.columns * tensor.format.bits / _BYTE_BITS / share * tensor.multiplicity,
-            activation_bytes=tokens * tensor.columns * _ACTIVATION_BYTES * tensor.multiplicity,
+            law=Linear(
+                item_weight_bytes=tensor.columns * tensor.format.bits / _BYTE_BITS / share * tensor.multiplicity,
+                item_activation_bytes=tensor.columns * _ACTIVATION_BYTES * tensor.multiplicity,
+            ),
+            weight_bits=int(tensor.format.element_bits),
         )
 
-    def _vectors(self, name: str, vectors: list[Tensor]) -> Op:
+    def _vectors(
+        self, name: str, num_layers: int, vectors: list[Tensor], *, num_kernels: int = 1, item_activation_bytes: int = 0
+    ) -> Template:
         weight_bytes = 0.0
+        routed: Routed | None = None
         for tensor in vectors:
-            share = 1.0
+            num_bytes = tensor.rank_bytes(self.parallelism) * tensor.multiplicity
             if tensor.shard is Shard.EXPERTS:
                 # Biases of experts that no token meets are not read.
-                share = experts_touched(1, tensor.copies, tensor.active_copies, self.routed_tokens)
-            weight_bytes += tensor.rank_bytes(self.parallelism) * tensor.multiplicity * share
-        return Op(
+                _, _, num_local = tensor.rank_shape(self.parallelism)
+                routed = Routed(
+                    num_local=num_local,
+                    num_experts=tensor.copies,
+                    experts_per_token=tensor.active_copies,
+                    expert_bytes=num_bytes / num_local + (routed.expert_bytes if routed else 0),
+                )
+            else:
+                weight_bytes += num_bytes
+        return Template(
             kind=OpKind.NORM,
             name=name,
-            num_layers=vectors[0].multiplicity,
+            num_layers=num_layers,
             precision="bf16",
-            weight_bytes=weight_bytes,
+            law=Linear(weight_bytes=weight_bytes, item_activation_bytes=item_activation_bytes, routed=routed),
+            num_kernels=num_kernels,
         )
 
-    def _norms(self, layer: Layer, num_layers: int, vectors: list[Tensor]) -> Op:
-        op = self._vectors("norms and biases", vectors)
-        moved = 0
+    def _norms(self, layer: Layer, num_layers: int, vectors: list[Tensor]) -> Template:
+        num_kernels, moved = 1, 0
         if self.elementwise_io is ElementwiseIo.SEPARATE:
             # Norm and residual addition in one kernel: two activations in, two out.
-            moved = 4 * layer.num_norms * self.shape.num_tokens * self.hidden_size * _ACTIVATION_BYTES * num_layers
-        return Op(
-            kind=op.kind,
-            name=op.name,
-            num_layers=num_layers,
-            precision=op.precision,
-            weight_bytes=op.weight_bytes,
-            activation_bytes=moved,
+            moved = 4 * layer.num_norms * self.model.hidden_size * _ACTIVATION_BYTES * num_layers
+            weights = (tensor for tensor in vectors if tensor.role is TensorRole.NORM)
+            num_kernels = max(1, sum(tensor.copies for tensor in weights if not tensor.name.endswith(".bias")))
+        return self._vectors(
+            "norms and biases", num_layers, vectors, num_kernels=num_kernels, item_activation_bytes=moved
         )
 
-    def _activation(self, layer: Layer, num_layers: int) -> Iterator[Op]:
+    def _activation(self, layer: Layer, num_layers: int) -> Iterator[Template]:
         if self.elementwise_io is ElementwiseIo.FUSED or layer.feed_forward is None:
             return
-        tp, tokens = self.parallelism.tp, self.shape.num_tokens
+        num_kernels = 1
         match layer.feed_forward:
             case DenseFeedForward(width=width, gated=gated):
-                elements = tokens * width / tp
+                elements = width
             case MoeFeedForward(gated=gated) as block:
-                routed = tokens * block.experts_per_token * block.expert_width / tp
-                elements = routed + tokens * block.shared_width / tp
+                elements = block.experts_per_token * block.expert_width + block.shared_width
+                num_kernels = 2 if block.shared_width else 1
             case _:
                 assert_never(layer.feed_forward)
-        yield Op(
+        moved = elements * (3 if gated else 2) * _ACTIVATION_BYTES * num_layers
+        yield Template(
             kind=OpKind.ACTIVATION,
             name="activation function",
             num_layers=num_layers,
             precision="bf16",
-            activation_bytes=elements * (3 if gated else 2) * _ACTIVATION_BYTES * num_layers,
+            law=Linear(item_activation_bytes=moved / self.parallelism.tp),
+            num_kernels=num_kernels,
         )
 
-    def _mixer(self, layer: Layer, num_layers: int) -> Iterator[Op]:
+    # --- mixers ---
+
+    def _mixer(self, layer: Layer, num_layers: int) -> Iterator[Template]:
         match layer.mixer:
             case None:
                 return
@@ -551,184 +711,224 @@ class _Step:
             case _:
                 assert_never(layer.mixer)
 
-    def _grouped(self, mixer: GroupedAttention, num_layers: int) -> Iterator[Op]:
+    def _grouped(self, mixer: GroupedAttention, num_layers: int) -> Iterator[Template]:
         tp = self.parallelism.tp
         heads = -(-mixer.num_heads // tp)
-        kv_heads = kv_heads_on_rank(mixer.num_kv_heads, tp)
-        value_dim = mixer.value_head_dim or mixer.head_dim
-        entry_bytes = grouped_entry_bytes(mixer, self.kv, tp=tp)
-        width = mixer.head_dim + value_dim
-        for kind, parts in self._phases():
-            total = _Attention()
-            for sequences, new, cached in parts:
-                decodes = kind is OpKind.ATTENTION_DECODE
-                pairs, seen = _sight(mixer, new, cached, decodes=decodes)
-                # A layer without a cache of its own finds the new keys and values in that of another.
-                read, written, own_kv = (seen + new, 0, 0) if mixer.shares_kv else (seen, new, kv_heads * width)
-                total.add(
-                    sequences,
-                    flop=2 * pairs * heads * width,
-                    read=read * entry_bytes,
-                    write=written * entry_bytes,
-                    moved=new * (heads * width + own_kv),
-                    scores=heads * new * (seen + new),
-                )
-            yield self._attention(kind, f"attention ({mixer.reach.value})", num_layers, total)
-
-    def _latent(self, mixer: LatentAttention, num_layers: int) -> Iterator[Op]:
-        heads = -(-mixer.num_heads // self.parallelism.tp)
-        rank, rope = mixer.kv_lora_rank, mixer.qk_rope_head_dim
-        entry_bytes = latent_entry_bytes(mixer, self.kv)
-        topk = mixer.indexer.topk_tokens if mixer.indexer else None
-        for kind, parts in self._phases():
-            decodes = kind is OpKind.ATTENTION_DECODE
-            absorbed = decodes or _absorbs_prefill(mixer)
-            key_dim = rank + rope if absorbed else mixer.qk_nope_head_dim + rope
-            value_dim = rank if absorbed else mixer.value_head_dim
-            total = _Attention()
-            for sequences, new, cached in parts:
-                read = _selected(cached, new, topk) if topk and decodes else cached
-                # Expanded keys and values of every head are read; the shared latent comes from the cache.
-                expanded = 0 if absorbed else (new + cached) * heads * (key_dim + value_dim)
-                total.add(
-                    sequences,
-                    flop=2 * attended_pairs(new, cached, topk) * heads * (key_dim + value_dim),
-                    read=read * entry_bytes,
-                    write=new * entry_bytes,
-                    moved=new * heads * (key_dim + value_dim) + expanded,
-                    scores=heads * new * (read + new),
-                )
+        width = mixer.head_dim + (mixer.value_head_dim or mixer.head_dim)
+        # A layer without a cache of its own finds the new keys and values in that of another.
+        own_kv = 0 if mixer.shares_kv else kv_heads_on_rank(mixer.num_kv_heads, tp) * width
+        for phases in (Phases.PREFILL, Phases.DECODE):
             yield self._attention(
-                kind, f"attention (latent, {'absorbed' if absorbed else 'expanded'})", num_layers, total
+                f"attention ({mixer.reach.value})",
+                num_layers,
+                phases,
+                mask=_mask(mixer, decodes=phases is Phases.DECODE),
+                heads=heads,
+                width=width,
+                entry_bytes=grouped_entry_bytes(mixer, self.kv, tp=tp),
+                token_elements=heads * width + own_kv,
+                written=0 if mixer.shares_kv else 1,
             )
 
-    def _compressed(self, mixer: CompressedAttention, num_layers: int) -> Iterator[Op]:
+    def _latent(self, mixer: LatentAttention, num_layers: int) -> Iterator[Template]:
         heads = -(-mixer.num_heads // self.parallelism.tp)
-        entry_bytes = compressed_entry_bytes(mixer, self.kv)
+        rank, rope = mixer.kv_lora_rank, mixer.qk_rope_head_dim
         topk = mixer.indexer.topk_tokens if mixer.indexer else None
-        for kind, parts in self._phases():
-            total = _Attention()
-            for sequences, new, cached in parts:
-                pairs = attended_pairs(new, cached, mixer.window_tokens)
-                read = min(cached, mixer.window_tokens - 1)
-                written = float(new)
-                if mixer.compression:
-                    pairs += pooled_pairs(new, cached, mixer.compression, topk)
-                    entries = cached // mixer.compression
-                    read += min(entries, topk * new) if topk and kind is OpKind.ATTENTION_DECODE else entries
-                    written += new / mixer.compression
-                total.add(
-                    sequences,
-                    # An entry is key and value of every head.
-                    flop=2 * pairs * heads * 2 * mixer.entry_dim,
-                    read=read * entry_bytes,
-                    write=written * entry_bytes,
-                    moved=new * (2 * heads + 1) * mixer.entry_dim,
-                    scores=heads * new * (read + new),
-                )
-            yield self._attention(kind, "attention (compressed)", num_layers, total)
+        for phases in (Phases.PREFILL, Phases.DECODE):
+            decodes = phases is Phases.DECODE
+            absorbed = decodes or _absorbs_prefill(mixer)
+            key_dim = rank + rope if absorbed else mixer.qk_nope_head_dim + rope
+            width = key_dim + (rank if absorbed else mixer.value_head_dim)
+            yield self._attention(
+                f"attention (latent, {'absorbed' if absorbed else 'expanded'})",
+                num_layers,
+                phases,
+                mask=Selected(topk_tokens=topk, gathers=decodes) if topk else Causal(),
+                heads=heads,
+                width=width,
+                entry_bytes=latent_entry_bytes(mixer, self.kv),
+                token_elements=heads * width,
+                # Expanded keys and values of every head are read; the shared latent comes from the cache.
+                expanded_elements=0 if absorbed else heads * width,
+            )
 
-    def _attention(self, kind: OpKind, name: str, num_layers: int, total: _Attention) -> Op:
-        moved = total.moved
-        if self.attention_io is AttentionIo.NAIVE:
-            # Scores are written, read by the softmax, written as probabilities and read again.
-            moved += 4 * total.scores
+    def _compressed(self, mixer: CompressedAttention, num_layers: int) -> Iterator[Template]:
+        heads = -(-mixer.num_heads // self.parallelism.tp)
+        for phases in (Phases.PREFILL, Phases.DECODE):
+            yield self._attention(
+                "attention (compressed)",
+                num_layers,
+                phases,
+                mask=Compressed(
+                    window_tokens=mixer.window_tokens,
+                    pool_tokens=mixer.compression,
+                    limit=mixer.indexer.topk_tokens if mixer.indexer else None,
+                    gathers=phases is Phases.DECODE,
+                ),
+                heads=heads,
+                # An entry is key and value of every head.
+                width=2 * mixer.entry_dim,
+                entry_bytes=compressed_entry_bytes(mixer, self.kv),
+                token_elements=(2 * heads + 1) * mixer.entry_dim,
+                written=1 + (1 / mixer.compression if mixer.compression else 0),
+            )
+
+    def _attention(
+        self,
+        name: str,
+        num_layers: int,
+        phases: Phases,
+        *,
+        mask: Mask,
+        heads: int,
+        width: int,
+        entry_bytes: int,
+        token_elements: int,
+        written: float = 1,
+        expanded_elements: int = 0,
+    ) -> Template:
+        """Attention of ``heads`` over keys and values of ``width`` together; a token writes ``written`` entries."""
         # Decode context parallelism spreads the positions of a cache over ranks that would hold copies of it.
-        dcp = self.parallelism.dcp
-        return Op(
-            kind=kind,
+        read_bytes = entry_bytes / self.parallelism.dcp * num_layers
+        # Scores are written, read by the softmax, written as probabilities and read again.
+        passes = 4 if self.attention_io is AttentionIo.NAIVE else 0
+        return Template(
+            kind=OpKind.ATTENTION_DECODE if phases is Phases.DECODE else OpKind.ATTENTION_PREFILL,
             name=name,
             num_layers=num_layers,
             precision="bf16",
-            flop=total.flop * num_layers,
-            activation_bytes=moved * _ACTIVATION_BYTES * num_layers,
-            kv_read_bytes=total.read / dcp * num_layers,
-            kv_write_bytes=total.write / dcp * num_layers,
+            law=Attention(
+                phases=phases,
+                mask=mask,
+                pair_flop=2 * heads * width * num_layers,
+                entry_read_bytes=read_bytes,
+                entry_write_bytes=written * read_bytes,
+                token_activation_bytes=token_elements * _ACTIVATION_BYTES * num_layers,
+                reads_new=not written,
+                expanded_bytes=expanded_elements * _ACTIVATION_BYTES * num_layers,
+                score_bytes=passes * heads * _ACTIVATION_BYTES * num_layers,
+            ),
+            weight_bits=self.kv.element_bits,
         )
 
-    def _indexer(self, indexer: Indexer | None, num_layers: int) -> Iterator[Op]:
+    def _indexer(self, indexer: Indexer | None, num_layers: int) -> Iterator[Template]:
         """Scores of every cached key by the indexer's heads, which each rank computes in full."""
         if indexer is None or indexer.shared:
             return
-        entry_bytes = indexer_entry_bytes(indexer)
-        pool = indexer.pool_tokens
-        flop = read = write = moved = 0.0
-        for _, parts in self._phases():
-            for sequences, new, cached in parts:
-                pairs = pooled_pairs(new, cached, pool)
-                flop += sequences * 2 * pairs * indexer.num_heads * indexer.head_dim
-                read += sequences * (cached // pool) * entry_bytes
-                write += sequences * new / pool * entry_bytes
-                moved += sequences * new * indexer.num_heads * indexer.head_dim
-        yield Op(
+        entry_bytes = indexer_entry_bytes(indexer) * num_layers
+        elements = indexer.num_heads * indexer.head_dim * num_layers
+        yield Template(
             kind=OpKind.INDEXER,
             name="indexer scores",
             num_layers=num_layers,
             precision="fp8" if indexer.key_bits == _BYTE_BITS else "bf16",
-            flop=flop * num_layers,
-            activation_bytes=moved * _ACTIVATION_BYTES * num_layers,
-            kv_read_bytes=read * num_layers,
-            kv_write_bytes=write * num_layers,
+            law=Attention(
+                phases=Phases.BOTH,
+                mask=Pooled(pool_tokens=indexer.pool_tokens),
+                pair_flop=2 * elements,
+                entry_read_bytes=entry_bytes,
+                entry_write_bytes=entry_bytes / indexer.pool_tokens,
+                token_activation_bytes=elements * _ACTIVATION_BYTES,
+            ),
+            weight_bits=indexer.key_bits,
         )
 
-    def _recurrent(self, mixer: RecurrentMixer, num_layers: int) -> Op:
+    def _recurrent(self, mixer: RecurrentMixer, num_layers: int) -> Template:
         tp = self.parallelism.tp
-        state_bytes = recurrent_state_bytes(mixer, tp=tp)
-        sequences = self.shape.num_sequences
-        flop = _STATE_FLOP[mixer.recurrent] * mixer.state_elements * self.shape.num_tokens / tp
-        return Op(
+        return Template(
             kind=OpKind.RECURRENT,
             name=f"state update ({mixer.recurrent.value})",
             num_layers=num_layers,
             precision="bf16",
-            flop=flop * num_layers,
-            kv_read_bytes=sequences * state_bytes * num_layers,
-            kv_write_bytes=sequences * state_bytes * num_layers,
+            law=Linear(
+                item_flop=_STATE_FLOP[mixer.recurrent] * mixer.state_elements / tp * num_layers,
+                sequence_state_bytes=recurrent_state_bytes(mixer, tp=tp) * num_layers,
+            ),
+            weight_bits=mixer.state_bits,
         )
 
-    def _phases(self) -> Iterator[tuple[OpKind, list[tuple[int, int, int]]]]:
-        """Yield each phase there is, its sequences as (number, new tokens, cached tokens)."""
-        if self.shape.prefills:
-            prefills = [(part.num_sequences, part.new_tokens, part.cached_tokens) for part in self.shape.prefills]
-            yield OpKind.ATTENTION_PREFILL, prefills
-        if self.shape.decodes:
-            decodes = [(part.num_sequences, part.new_tokens, part.context_tokens) for part in self.shape.decodes]
-            yield OpKind.ATTENTION_DECODE, decodes
+    # --- between ranks ---
+
+    def _exchange(self, layer: Layer, num_layers: int, tensors: list[Tensor]) -> Iterator[Template]:
+        """Yield what the ranks of ``num_layers`` equal layers send each other."""
+        tp, dp = self.parallelism.tp, self.parallelism.dp
+        hidden_bytes = self.model.hidden_size * _ACTIVATION_BYTES
+        if layer.mixer is not None:
+            yield from self._collective(
+                OpKind.ALL_REDUCE, "all-reduce of mixers", num_layers, ranks=tp, message_bytes=hidden_bytes
+            )
+        match layer.feed_forward:
+            case None:
+                return
+            case MoeFeedForward() as block if dp > 1 and self.parallelism.ep > 1:
+                yield from self._dispatch(block, num_layers, tensors)
+                yield from self._collective(
+                    OpKind.ALL_GATHER, "all-gather of experts", num_layers, ranks=tp, message_bytes=hidden_bytes
+                )
+                return
+            case MoeFeedForward() if dp > 1:
+                for name in ("all-gather for experts", "reduce-scatter of experts"):
+                    yield from self._collective(
+                        OpKind.ALL_GATHER,
+                        name,
+                        num_layers,
+                        ranks=dp,
+                        message_bytes=hidden_bytes,
+                        driver=Driver.ROUTED,
+                    )
+            case DenseFeedForward() | MoeFeedForward():
+                pass
+            case _:
+                assert_never(layer.feed_forward)
+        yield from self._collective(
+            OpKind.ALL_REDUCE, "all-reduce of feed-forward", num_layers, ranks=tp, message_bytes=hidden_bytes
+        )
+
+    def _dispatch(self, block: MoeFeedForward, num_layers: int, tensors: list[Tensor]) -> Iterator[Template]:
+        """Send each token to its experts and back; the ranks of a tensor-parallel group have the same tokens."""
+        width = block.expert_input_dim or self.model.hidden_size
+        narrow = any(one.role is TensorRole.EXPERT and one.format.compute_bits <= _BYTE_BITS for one in tensors)
+        there = (
+            width + width / _DISPATCH_SCALE_ELEMENTS * _DISPATCH_SCALE_BYTES if narrow else width * _ACTIVATION_BYTES
+        )
+        copies = block.experts_per_token / self.parallelism.tp
+        for name, num_bytes in (("dispatch to experts", there), ("combine of experts", width * _ACTIVATION_BYTES)):
+            yield from self._collective(
+                OpKind.ALL_TO_ALL, name, num_layers, ranks=self.parallelism.ep, message_bytes=copies * num_bytes
+            )
+
+    def _collective(
+        self,
+        kind: OpKind,
+        name: str,
+        num_layers: int,
+        *,
+        ranks: int,
+        message_bytes: float,
+        driver: Driver = Driver.TOKENS,
+    ) -> Iterator[Template]:
+        """One message per layer, of ``message_bytes`` for each item; none where there is nobody to send it to."""
+        if self.extent is Extent.ENGINE and ranks > 1:
+            yield Template(
+                kind=kind,
+                name=name,
+                num_layers=num_layers,
+                precision="bf16",
+                law=Linear(driver=driver, item_message_bytes=message_bytes),
+                num_ranks=ranks,
+            )
 
 
-class _Attention:
-    """Running sums of one attention op: FLOP, cache bytes, activation elements and score elements."""
-
-    __slots__ = ("flop", "moved", "read", "scores", "write")
-
-    def __init__(self) -> None:
-        self.flop = self.read = self.write = self.moved = self.scores = 0.0
-
-    def add(self, sequences: int, *, flop: float, read: float, write: float, moved: float, scores: float) -> None:
-        self.flop += sequences * flop
-        self.read += sequences * read
-        self.write += sequences * write
-        self.moved += sequences * moved
-        self.scores += sequences * scores
-
-
-def _sight(mixer: GroupedAttention, new: int, cached: int, *, decodes: bool) -> tuple[int, int]:
-    """Return the (query, key) pairs and the cached tokens that are read: a query is itself one key of its window."""
-    topk = mixer.indexer.topk_tokens if mixer.indexer else None
-    if topk is not None:
-        return attended_pairs(new, cached, topk), _selected(cached, new, topk) if decodes else cached
+def _mask(mixer: GroupedAttention, *, decodes: bool) -> Mask:
+    if mixer.indexer is not None:
+        return Selected(topk_tokens=mixer.indexer.topk_tokens, gathers=decodes)
     window = mixer.window_tokens
     if window is None or mixer.reach is Reach.FULL:
-        return attended_pairs(new, cached), cached
+        return Causal()
     if mixer.reach is Reach.CHUNKED and not decodes:
-        return chunked_pairs(new, cached, window), cached % window
+        return Chunked(chunk_tokens=window)
     # A decoding chunk is priced when it is full: a round context would otherwise fall on an empty one.
-    return attended_pairs(new, cached, window), min(cached, window - 1)
-
-
-def _selected(cached: int, new: int, topk: int) -> int:
-    """Return the cached tokens that ``new`` queries read which select ``topk`` tokens each, itself among them."""
-    return min(cached, (topk - 1) * new)
+    return Causal(window_tokens=window)
 
 
 def _is_vector(tensor: Tensor) -> bool:
@@ -791,7 +991,3 @@ def _distinct_layers(model: Model, held: range) -> tuple[list[tuple[Layer, int]]
         counts[place] += len(mine)
         place_of.update(dict.fromkeys(mine, place))
     return list(zip(numbers, counts, strict=True)), place_of
-
-
-def _triangle(number: int) -> int:
-    return number * (number + 1) // 2

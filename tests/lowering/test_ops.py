@@ -15,14 +15,11 @@ from infcalc.lowering.ops import (
     OpKind,
     Prefill,
     StepShape,
-    attended_pairs,
-    chunked_pairs,
-    experts_touched,
     mtp_as_model,
     operations,
-    pooled_pairs,
 )
 from infcalc.lowering.tensors import inventory, parameters
+from infcalc.lowering.work import attended_pairs, chunked_pairs, experts_touched, pooled_pairs
 from infcalc.memory.kv import constant_bytes, kv_components, sequence_bytes
 from infcalc.memory.weights import weights_per_stage
 from infcalc.spec.kv import KV_FORMATS
@@ -504,8 +501,8 @@ def test_compressed_records_are_those_of_memory() -> None:
 
 def test_touched_experts_lie_between_one_token_and_all() -> None:
     # github.com/inference-sim/inference-sim/pull/561 and github.com/vllm-project/vllm/pull/54228.
-    assert [round(experts_touched(8, 8, 2, batch), 2) for batch in (1, 2, 4, 16)] == [2.0, 3.5, 5.47, 7.92]
-    assert [round(experts_touched(16, 128, 8, tokens), 2) for tokens in (1, 8, 32)] == [1.0, 6.45, 13.97]
+    assert [round(float(experts_touched(8, 8, 2, batch)), 2) for batch in (1, 2, 4, 16)] == [2.0, 3.5, 5.47, 7.92]
+    assert [round(float(experts_touched(16, 128, 8, tokens)), 2) for tokens in (1, 8, 32)] == [1.0, 6.45, 13.97]
 
 
 def test_mixture_reads_active_weights_at_batch_one_and_nearly_all_at_sixteen() -> None:

@@ -8,7 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infcalc.lowering.ops import AttentionIo, Decode, Op, OpKind, Prefill, StepShape, experts_touched, operations
+from infcalc.lowering.ops import AttentionIo, Decode, Op, OpKind, Prefill, StepShape, operations
+from infcalc.lowering.work import experts_touched
 from infcalc.roofline.crossover import crossover
 from infcalc.roofline.price import Bound, Efficiency
 from infcalc.roofline.step import (
