@@ -170,10 +170,11 @@ class Op:
     ``fp4`` ...); whether the GPU has units for it is a question of price. ``kv_read_bytes`` and ``kv_write_bytes`` are
     the cache's, recurrent state included.
 
-    Each of the layers launches ``num_kernels`` kernels for it, which multiply ``tokens`` rows (those of one expert
-    where there are several) with elements of ``weight_bits``, or in attention read cache elements of that width. A
-    collective (:data:`COLLECTIVES`) joins ``num_ranks`` ranks in one message of ``message_bytes`` per kernel, as NCCL's
-    own tests count it: what each rank holds before an all-reduce or an all-to-all, and after an all-gather.
+    Each of the layers launches ``num_kernels`` kernels for it. ``tokens`` fill each of them (as those of
+    :class:`infcalc.lowering.work.Work`), ``weight_bits`` wide are the elements they meet, ``block_scaled`` where blocks
+    of these share a scale; in attention they are those of the cache. A collective (:data:`COLLECTIVES`) joins
+    ``num_ranks`` ranks in one message of ``message_bytes`` per kernel, as NCCL's own tests count it: what each rank
+    holds before an all-reduce or an all-to-all, and after an all-gather.
     """
 
     kind: OpKind
@@ -187,6 +188,7 @@ class Op:
     kv_write_bytes: float = 0
     tokens: float = 0
     weight_bits: int = 16
+    block_scaled: bool = False
     num_kernels: int = 1
     num_ranks: int = 1
     message_bytes: float = 0
@@ -207,8 +209,11 @@ class Template:
     precision: str
     law: Law
     weight_bits: int = 16
+    block_scaled: bool = False
     num_kernels: int = 1
     num_ranks: int = 1
+    num_spanned: int = 1
+    """Neighbouring ranks that those of a collective lie among."""
 
     def work(self, load: Load) -> Work:
         """Return FLOP and bytes of a step of ``load``, whose numbers may be arrays: one for each of many steps."""
@@ -232,6 +237,7 @@ class Template:
             num_layers=self.num_layers,
             precision=self.precision,
             weight_bits=self.weight_bits,
+            block_scaled=self.block_scaled,
             num_kernels=self.num_kernels,
             num_ranks=self.num_ranks,
             **work._asdict(),
@@ -582,6 +588,7 @@ class _Lowering:
                 weight_bytes=weight_bytes * num_layers,
             ),
             weight_bits=int(first.format.element_bits),
+            block_scaled=_is_block_scaled(first.format),
             num_kernels=max(tensor.copies for tensor in members),
         )
 
@@ -614,6 +621,7 @@ class _Lowering:
                 assignment_activation_bytes=(inputs + outputs) * _ACTIVATION_BYTES * num_layers,
             ),
             weight_bits=int(first.format.element_bits),
+            block_scaled=_is_block_scaled(first.format),
         )
 
     def _gather(self, tensor: Tensor) -> Template:
@@ -716,7 +724,8 @@ class _Lowering:
         heads = -(-mixer.num_heads // tp)
         width = mixer.head_dim + (mixer.value_head_dim or mixer.head_dim)
         # A layer without a cache of its own finds the new keys and values in that of another.
-        own_kv = 0 if mixer.shares_kv else kv_heads_on_rank(mixer.num_kv_heads, tp) * width
+        kv_heads = kv_heads_on_rank(mixer.num_kv_heads, tp)
+        own_kv = 0 if mixer.shares_kv else kv_heads * width
         for phases in (Phases.PREFILL, Phases.DECODE):
             yield self._attention(
                 f"attention ({mixer.reach.value})",
@@ -724,6 +733,7 @@ class _Lowering:
                 phases,
                 mask=_mask(mixer, decodes=phases is Phases.DECODE),
                 heads=heads,
+                kv_heads=kv_heads,
                 width=width,
                 entry_bytes=grouped_entry_bytes(mixer, self.kv, tp=tp),
                 token_elements=heads * width + own_kv,
@@ -781,6 +791,7 @@ class _Lowering:
         *,
         mask: Mask,
         heads: int,
+        kv_heads: int = 1,
         width: int,
         entry_bytes: int,
         token_elements: int,
@@ -804,6 +815,7 @@ class _Lowering:
                 entry_read_bytes=read_bytes,
                 entry_write_bytes=written * read_bytes,
                 token_activation_bytes=token_elements * _ACTIVATION_BYTES * num_layers,
+                sequence_blocks=kv_heads if phases is Phases.DECODE else 0,
                 reads_new=not written,
                 expanded_bytes=expanded_elements * _ACTIVATION_BYTES * num_layers,
                 score_bytes=passes * heads * _ACTIVATION_BYTES * num_layers,
@@ -873,6 +885,7 @@ class _Lowering:
                         name,
                         num_layers,
                         ranks=dp,
+                        spanned=tp * dp,
                         message_bytes=hidden_bytes,
                         driver=Driver.ROUTED,
                     )
@@ -894,7 +907,12 @@ class _Lowering:
         copies = block.experts_per_token / self.parallelism.tp
         for name, num_bytes in (("dispatch to experts", there), ("combine of experts", width * _ACTIVATION_BYTES)):
             yield from self._collective(
-                OpKind.ALL_TO_ALL, name, num_layers, ranks=self.parallelism.ep, message_bytes=copies * num_bytes
+                OpKind.ALL_TO_ALL,
+                name,
+                num_layers,
+                ranks=self.parallelism.ep,
+                spanned=self.parallelism.tp * self.parallelism.dp,
+                message_bytes=copies * num_bytes,
             )
 
     def _collective(
@@ -904,6 +922,7 @@ class _Lowering:
         num_layers: int,
         *,
         ranks: int,
+        spanned: int = 1,
         message_bytes: float,
         driver: Driver = Driver.TOKENS,
     ) -> Iterator[Template]:
@@ -916,6 +935,7 @@ class _Lowering:
                 precision="bf16",
                 law=Linear(driver=driver, item_message_bytes=message_bytes),
                 num_ranks=ranks,
+                num_spanned=max(ranks, spanned),
             )
 
 
@@ -939,6 +959,11 @@ def _is_vector(tensor: Tensor) -> bool:
 def _absorbs_prefill(mixer: LatentAttention) -> bool:
     """Sparse attention prefills in absorbed form: each query picks other latents, which are not worth expanding."""
     return mixer.indexer is not None
+
+
+def _is_block_scaled(form: WeightFormat) -> bool:
+    """Tell whether the multiplication scales its sums block by block: such kernels are slower than those of fp8."""
+    return form.group_rows > 1 and form.group_columns > 1 and form.compute_bits == _BYTE_BITS
 
 
 def _compute_precision(form: WeightFormat) -> str:

@@ -17,11 +17,12 @@ from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     import numpy as np
     from numpy.typing import NDArray
 
-    Amount: TypeAlias = float | NDArray[np.float64]
+    Amount: TypeAlias = float | NDArray[np.floating[Any]]
     """A number, or one number for each of many steps."""
 
 
@@ -47,7 +48,11 @@ class Load(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What one op does. ``tokens`` are the rows of the multiplication of each of its kernels: of each expert's one."""
+    """What one op does. ``tokens`` are what fills the GPU in each of its kernels, 0 where it has nothing to do.
+
+    For a multiplication they are its rows, for routed experts those of each expert that is touched, for prefill
+    attention the new tokens of each sequence (their mean), for decode attention sequences times KV heads.
+    """
 
     tokens: Amount
     flop: Amount = 0
@@ -281,7 +286,6 @@ class Experts:
         assignments = load.routed_tokens * self.routed.experts_per_token / self.num_groups
         touched = self.routed.touched(load)
         return Work(
-            # A step without tokens touches no expert.
             assignments / (touched + _TINY),
             self.assignment_flop * assignments,
             self.routed.expert_bytes * touched,
@@ -308,6 +312,8 @@ class Attention:
     entry_write_bytes: float
     """Of one new token; an entry that several tokens share counts in parts."""
     token_activation_bytes: float
+    sequence_blocks: int = 0
+    """KV heads that a kernel works on side by side for each sequence; 0 where new tokens fill it."""
     reads_new: bool = False
     """New tokens are found in the cache too: that of another layer, which has written them."""
     expanded_bytes: float = 0
@@ -317,12 +323,14 @@ class Attention:
 
     def work(self, load: Load) -> Work:
         """Return what is done in a step of ``load``."""
+        sequences: Amount = 0
         tokens: Amount = 0
         flop: Amount = 0
         read_bytes: Amount = 0
         moved_bytes: Amount = 0
         for number, new, cached in self._sequences(load):
             mine = number * new
+            sequences = sequences + number
             seen = self.mask.seen(new, cached)
             tokens = tokens + mine
             flop = flop + number * seen.pairs * self.pair_flop
@@ -333,7 +341,7 @@ class Attention:
             if self.score_bytes:
                 moved_bytes = moved_bytes + mine * (seen.read + new) * self.score_bytes
         return Work(
-            tokens,
+            sequences * self.sequence_blocks if self.sequence_blocks else tokens / (sequences + _TINY),
             flop,
             0,
             moved_bytes + tokens * self.token_activation_bytes,
@@ -354,6 +362,7 @@ class Attention:
 Law: TypeAlias = Linear | Experts | Attention
 
 _TINY = 1e-300
+"""Added to divisors that are 0 in a step without tokens, where what is divided is 0 too."""
 
 
 def _lesser(value: Amount, limit: Amount) -> Amount:

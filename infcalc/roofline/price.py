@@ -21,6 +21,10 @@ class Bound(StrEnum):
 
     COMPUTE = "compute"
     MEMORY = "memory"
+    LATENCY = "latency"
+    """The fixed times of kernels, messages and the engine."""
+    LINK = "link"
+    """Links between GPUs."""
 
 
 @frozen
