@@ -85,7 +85,7 @@ from infcalc.spec.parallelism import Parallelism, stage_layers
 from infcalc.spec.weights import TensorRole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from infcalc.lowering.tensors import Tensor
     from infcalc.lowering.work import Mask, Work
@@ -347,7 +347,6 @@ def operations(
         UsageError: a format of the quantization is unknown.
 
     """
-    load = shape.load(parallelism.dp if busy_dp_ranks is None else busy_dp_ranks)
     made = templates(
         model,
         parallelism=parallelism,
@@ -359,6 +358,12 @@ def operations(
         tensors=tensors,
         stage=stage,
     )
+    return ops_of(made, shape, num_dp_ranks=parallelism.dp if busy_dp_ranks is None else busy_dp_ranks)
+
+
+def ops_of(made: Iterable[Template], shape: StepShape, *, num_dp_ranks: int = 1) -> tuple[Op, ...]:
+    """Return the ops that ``made`` become in a step of ``shape``, which ``num_dp_ranks`` attention-DP ranks have."""
+    load = shape.load(num_dp_ranks)
     found = (template.under(load) for template in made)
     return tuple(op for op in found if op is not None)
 

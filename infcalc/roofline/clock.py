@@ -14,7 +14,7 @@ many batches in flight as there are stages, the slowest sets the pace.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack, cast, overload
 
 from infcalc.frozen import frozen
 from infcalc.lowering.ops import COLLECTIVES, ElementwiseIo, Extent, OpKind, templates
@@ -58,6 +58,35 @@ class Overhead:
 
 
 NO_OVERHEAD = Overhead()
+
+
+class Batch(TypedDict, total=False):
+    """What one step holds, on each attention-DP rank: fractions are means of many steps.
+
+    ``num_decodes`` sequences with ``context_tokens`` in their cache compute ``decode_new_tokens`` (1) more each;
+    ``num_prefills`` sequences compute ``new_tokens`` of their prompts after ``cached_tokens``. What is left out is 0.
+    ``busy_dp_ranks`` attention-DP ranks have such a step (left out: all); experts meet the tokens of all of them.
+    """
+
+    num_decodes: float
+    context_tokens: float
+    num_prefills: float
+    new_tokens: float
+    cached_tokens: float
+    decode_new_tokens: float
+    busy_dp_ranks: float | None
+
+
+class Batches(TypedDict, total=False):
+    """As :class:`Batch`, for many steps: each a number or an array that broadcasts with the others."""
+
+    num_decodes: Amount
+    context_tokens: Amount
+    num_prefills: Amount
+    new_tokens: Amount
+    cached_tokens: Amount
+    decode_new_tokens: Amount
+    busy_dp_ranks: Amount | None
 
 
 @frozen
@@ -159,116 +188,46 @@ class StepClock:
         return len(self._places)
 
     @overload
-    def step_s(
-        self,
-        *,
-        num_decodes: float,
-        context_tokens: float,
-        num_prefills: float = 0,
-        new_tokens: float = 0,
-        cached_tokens: float = 0,
-        decode_new_tokens: float = 1,
-        busy_dp_ranks: float | None = None,
-    ) -> float: ...
+    def step_s(self, **batch: Unpack[Batch]) -> float: ...
     @overload
-    def step_s(
-        self,
-        *,
-        num_decodes: Amount,
-        context_tokens: Amount,
-        num_prefills: Amount = 0,
-        new_tokens: Amount = 0,
-        cached_tokens: Amount = 0,
-        decode_new_tokens: Amount = 1,
-        busy_dp_ranks: Amount | None = None,
-    ) -> Amount: ...
-    def step_s(
-        self,
-        *,
-        num_decodes: Amount,
-        context_tokens: Amount,
-        num_prefills: Amount = 0,
-        new_tokens: Amount = 0,
-        cached_tokens: Amount = 0,
-        decode_new_tokens: Amount = 1,
-        busy_dp_ranks: Amount | None = None,
-    ) -> Amount:
-        """Return the seconds of one step, through all pipeline stages; 0 for a step without tokens.
+    def step_s(self, **batch: Unpack[Batches]) -> Amount: ...
+    def step_s(self, **batch: Unpack[Batches]) -> Amount:
+        """Return the seconds of one step of ``batch``, through all pipeline stages; 0 for a step without tokens.
 
-        ``num_decodes`` sequences with ``context_tokens`` in their cache compute ``decode_new_tokens`` more each;
-        ``num_prefills`` sequences compute ``new_tokens`` of their prompts after ``cached_tokens``. Every sequence has
-        logits computed, chunks that do not end their prompt included, as vLLM does. Arguments are numbers (fractions
-        are means) or arrays that broadcast; the answer is an array where one of them is. ``busy_dp_ranks``
-        attention-DP ranks have such a step (None: all); experts meet the tokens of all of them.
+        The answer is an array where an argument is one, as all arguments broadcast.
         """
-        load = self._load(
-            num_decodes, context_tokens, num_prefills, new_tokens, cached_tokens, decode_new_tokens, busy_dp_ranks
-        )
-        times = self._distinct_s(load)
+        times = self._distinct_s(self._load(**batch))
         total_s: Amount = 0.0
         for place in self._places:
             total_s = total_s + times[place]
-        return total_s
+        return _broadcast(total_s, batch)
 
-    def stages_s(
-        self,
-        *,
-        num_decodes: Amount,
-        context_tokens: Amount,
-        num_prefills: Amount = 0,
-        new_tokens: Amount = 0,
-        cached_tokens: Amount = 0,
-        decode_new_tokens: Amount = 1,
-        busy_dp_ranks: Amount | None = None,
-    ) -> tuple[Amount, ...]:
-        """Return the seconds that each pipeline stage takes for a step, as :meth:`step_s`, which is their sum."""
-        load = self._load(
-            num_decodes, context_tokens, num_prefills, new_tokens, cached_tokens, decode_new_tokens, busy_dp_ranks
-        )
-        times = self._distinct_s(load)
+    def stages_s(self, **batch: Unpack[Batches]) -> tuple[Amount, ...]:
+        """Return the seconds that each pipeline stage takes for a step; :meth:`step_s` is their sum."""
+        times = [_broadcast(time_s, batch) for time_s in self._distinct_s(self._load(**batch))]
         return tuple(times[place] for place in self._places)
 
-    def slowest_s(
-        self,
-        *,
-        num_decodes: Amount,
-        context_tokens: Amount,
-        num_prefills: Amount = 0,
-        new_tokens: Amount = 0,
-        cached_tokens: Amount = 0,
-        decode_new_tokens: Amount = 1,
-        busy_dp_ranks: Amount | None = None,
-    ) -> Amount:
+    @overload
+    def slowest_s(self, **batch: Unpack[Batch]) -> float: ...
+    @overload
+    def slowest_s(self, **batch: Unpack[Batches]) -> Amount: ...
+    def slowest_s(self, **batch: Unpack[Batches]) -> Amount:
         """Return the seconds of the slowest pipeline stage for a step: the pace with a batch in flight per stage."""
-        load = self._load(
-            num_decodes, context_tokens, num_prefills, new_tokens, cached_tokens, decode_new_tokens, busy_dp_ranks
-        )
-        slowest_s, *others = self._distinct_s(load)
+        slowest_s, *others = self._distinct_s(self._load(**batch))
         for time_s in others:
             slowest_s = _greater(slowest_s, time_s)
-        return slowest_s
+        return _broadcast(slowest_s, batch)
 
-    def parts(
-        self,
-        *,
-        num_decodes: float,
-        context_tokens: float,
-        num_prefills: float = 0,
-        new_tokens: float = 0,
-        cached_tokens: float = 0,
-        decode_new_tokens: float = 1,
-        busy_dp_ranks: float | None = None,
-    ) -> tuple[StepPart, ...]:
-        """Return what a step is made of, as :meth:`step_s`, in the order of the ops; their times add up to its own."""
-        load = self._load(
-            num_decodes, context_tokens, num_prefills, new_tokens, cached_tokens, decode_new_tokens, busy_dp_ranks
-        )
+    def parts(self, **batch: Unpack[Batch]) -> tuple[StepPart, ...]:
+        """Return what a step is made of, in the order of the ops; the times add up to :meth:`step_s`."""
+        load = self._load(**batch)
         found: dict[tuple[OpKind | None, str], list[_Piece]] = {}
         for place in self._places:
             for piece in self._pieces(self._stages[place], load):
-                found.setdefault((piece.kind, piece.name), []).append(piece)
+                if piece.time_s:
+                    found.setdefault((piece.kind, piece.name), []).append(piece)
         total_s = sum(piece.time_s for pieces in found.values() for piece in pieces)
-        parts = (
+        return tuple(
             StepPart(
                 name=name,
                 kind=kind,
@@ -283,17 +242,17 @@ class StepClock:
             )
             for (kind, name), pieces in found.items()
         )
-        return tuple(part for part in parts if part.time_s)
 
-    def _load(  # noqa: PLR0917 - the arguments of its callers, in their order
+    def _load(
         self,
-        num_decodes: Amount,
-        context_tokens: Amount,
-        num_prefills: Amount,
-        new_tokens: Amount,
-        cached_tokens: Amount,
-        decode_new_tokens: Amount,
-        busy_dp_ranks: Amount | None,
+        *,
+        num_decodes: Amount = 0,
+        context_tokens: Amount = 0,
+        num_prefills: Amount = 0,
+        new_tokens: Amount = 0,
+        cached_tokens: Amount = 0,
+        decode_new_tokens: Amount = 1,
+        busy_dp_ranks: Amount | None = None,
     ) -> Load:
         decodes = Sequences(_number(num_decodes), _number(decode_new_tokens), _number(context_tokens))
         prefills = Sequences(_number(num_prefills), _number(new_tokens), _number(cached_tokens))
@@ -305,6 +264,7 @@ class StepClock:
             decodes=() if _is_none(decodes.num_sequences) else (decodes,),
             num_tokens=num_tokens,
             num_sequences=decodes.num_sequences + prefills.num_sequences,
+            # Engines compute logits for chunks that do not end their prompt too, and throw them away (vLLM).
             num_sampled=decoded + prefills.num_sequences,
             routed_tokens=num_tokens * num_dp_ranks,
             expanded_tokens=num_tokens + prefills.num_sequences * prefills.cached_tokens,
@@ -494,6 +454,19 @@ def _is_none(value: Amount) -> bool:
 def _where_any(amount: Amount, time_s: Amount) -> Amount:
     """Return ``time_s`` where there is any ``amount``, else 0: no work launches no kernel."""
     return time_s * (amount > 0)
+
+
+def _broadcast(time_s: Amount, batch: Batches) -> Amount:
+    """Return ``time_s`` in the shape of all arguments: those that do not matter to it have one too."""
+    for value in batch.values():
+        if value is not None and not isinstance(value, (int, float)):
+            break
+    else:
+        return time_s
+    import numpy as np  # noqa: PLC0415 - whoever hands in arrays has loaded it
+
+    shape = np.broadcast_shapes(*(np.shape(cast("Amount", value)) for value in batch.values() if value is not None))
+    return time_s if np.shape(time_s) == shape else np.array(np.broadcast_to(time_s, shape))
 
 
 def _greater(one: Amount, other: Amount) -> Amount:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from infcalc.frozen import frozen
-from infcalc.lowering.ops import AttentionIo, Decode, Op, OpKind, Prefill, StepShape, operations
+from infcalc.lowering.ops import AttentionIo, Decode, Op, OpKind, Prefill, StepShape, ops_of, templates
 from infcalc.lowering.tensors import inventory
 from infcalc.roofline.price import IDEAL, Bound, Efficiency, OpTime, price
 from infcalc.spec.explain import Explanation, Input
@@ -27,6 +27,7 @@ from infcalc.units import format_seconds, format_si
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from infcalc.lowering.ops import Template
     from infcalc.lowering.tensors import Tensor
     from infcalc.spec.hardware import Gpu
     from infcalc.spec.kv import KvFormat
@@ -142,24 +143,10 @@ def stage_times(
         UsageError: an unknown weight format, or a GPU without a peak rate.
 
     """
-    return tuple(
-        step_time(
-            operations(
-                model,
-                shape,
-                parallelism=parallelism,
-                kv=kv,
-                quantization=quantization,
-                attention_io=attention_io,
-                busy_dp_ranks=busy_dp_ranks,
-                tensors=tensors,
-                stage=stage,
-            ),
-            gpu,
-            efficiency,
-        )
-        for stage in (range(parallelism.pp) if parallelism.pp > 1 else (None,))
+    stages = _stages(
+        model, parallelism=parallelism, kv=kv, quantization=quantization, attention_io=attention_io, tensors=tensors
     )
+    return _stage_times(stages, gpu, shape, parallelism.dp if busy_dp_ranks is None else busy_dp_ranks, efficiency)
 
 
 def busiest(stages: Sequence[StepTime]) -> StepTime:
@@ -192,6 +179,9 @@ def points(
     tensors = inventory(model, quantization)
     prompt_tokens = context_tokens if prompt_tokens is None else prompt_tokens
     found: list[Point] = []
+    made = {
+        way: _stages(model, parallelism=parallelism, kv=kv, attention_io=way, tensors=tensors) for way in attention_io
+    }
     for phase in Phase:
         for batch in batches:
             on_rank, busy = _per_dp_rank(batch, parallelism)
@@ -201,17 +191,7 @@ def points(
                 case Phase.DECODE:
                     shape = StepShape(decodes=(Decode(context_tokens=context_tokens, num_sequences=on_rank),))
             for way in attention_io:
-                stages = stage_times(
-                    model,
-                    gpu,
-                    shape,
-                    parallelism=parallelism,
-                    kv=kv,
-                    attention_io=way,
-                    busy_dp_ranks=busy,
-                    tensors=tensors,
-                    efficiency=efficiency,
-                )
+                stages = _stage_times(made[way], gpu, shape, busy, efficiency)
                 step = busiest(stages)
                 found.append(
                     Point(
@@ -252,7 +232,7 @@ def decode_timer(
         UsageError: as :func:`points`, when called.
 
     """
-    tensors = inventory(model, quantization)
+    made = templates(model, parallelism=parallelism, kv=kv, quantization=quantization)
     known: dict[tuple[int, int, int], float] = {}
 
     def seconds(batch: int, new_tokens: int) -> float:
@@ -260,14 +240,7 @@ def decode_timer(
         key = on_rank, busy, new_tokens
         if key not in known:
             decode = Decode(context_tokens=context_tokens, num_sequences=on_rank, new_tokens=new_tokens)
-            ops = operations(
-                model,
-                StepShape(decodes=(decode,)),
-                parallelism=parallelism,
-                kv=kv,
-                busy_dp_ranks=busy,
-                tensors=tensors,
-            )
+            ops = ops_of(made, StepShape(decodes=(decode,)), num_dp_ranks=busy)
             known[key] = step_time(ops, gpu, efficiency).time_s + overhead_s
         return known[key]
 
@@ -364,6 +337,35 @@ def explain_stages(stages: Sequence[StepTime], gpu: Gpu) -> tuple[Explanation, .
             substituted=f"{times} = {format_seconds(math.fsum(stage.time_s for stage in stages))}",
         ),
     )
+
+
+def _stages(
+    model: Model,
+    *,
+    parallelism: Parallelism,
+    kv: KvFormat,
+    quantization: WeightQuantization | None = None,
+    attention_io: AttentionIo,
+    tensors: tuple[Tensor, ...] | None,
+) -> tuple[tuple[Template, ...], ...]:
+    return tuple(
+        templates(
+            model,
+            parallelism=parallelism,
+            kv=kv,
+            quantization=quantization,
+            attention_io=attention_io,
+            tensors=tensors,
+            stage=stage,
+        )
+        for stage in (range(parallelism.pp) if parallelism.pp > 1 else (None,))
+    )
+
+
+def _stage_times(
+    stages: tuple[tuple[Template, ...], ...], gpu: Gpu, shape: StepShape, num_dp_ranks: int, efficiency: Efficiency
+) -> tuple[StepTime, ...]:
+    return tuple(step_time(ops_of(made, shape, num_dp_ranks=num_dp_ranks), gpu, efficiency) for made in stages)
 
 
 def _per_dp_rank(batch: int, parallelism: Parallelism) -> tuple[int, int]:
