@@ -374,5 +374,8 @@ def _lesser(value: Amount, limit: Amount) -> Amount:
 
 
 def _triangle(number: Amount) -> Amount:
-    # Whole numbers stay whole; fractions are means of many steps and must not be rounded.
-    return number * (number + 1) // 2 if isinstance(number, int) else number * (number + 1) / 2
+    if isinstance(number, int):
+        return number * (number + 1) // 2
+    # Between whole numbers it is the mean of both: fractions are means of many steps.
+    whole = number // 1
+    return (whole + 1) * (number - whole / 2)
