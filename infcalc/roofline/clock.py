@@ -14,7 +14,7 @@ many batches in flight as there are stages, the slowest sets the pace.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, Unpack, cast, overload
 
 from infcalc.frozen import frozen
 from infcalc.lowering.ops import COLLECTIVES, ElementwiseIo, Extent, OpKind, templates
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from infcalc.spec.model import Model
     from infcalc.spec.weights import WeightQuantization
 
-    Array = NDArray[np.float64]
+    Given: TypeAlias = Amount | NDArray[np.integer[Any]]
 
 _WHOLE = Parallelism()
 _BF16_KV = KV_FORMATS["bf16"]
@@ -80,13 +80,13 @@ class Batch(TypedDict, total=False):
 class Batches(TypedDict, total=False):
     """As :class:`Batch`, for many steps: each a number or an array that broadcasts with the others."""
 
-    num_decodes: Amount
-    context_tokens: Amount
-    num_prefills: Amount
-    new_tokens: Amount
-    cached_tokens: Amount
-    decode_new_tokens: Amount
-    busy_dp_ranks: Amount | None
+    num_decodes: Given
+    context_tokens: Given
+    num_prefills: Given
+    new_tokens: Given
+    cached_tokens: Given
+    decode_new_tokens: Given
+    busy_dp_ranks: Given | None
 
 
 @frozen
@@ -246,13 +246,13 @@ class StepClock:
     def _load(
         self,
         *,
-        num_decodes: Amount = 0,
-        context_tokens: Amount = 0,
-        num_prefills: Amount = 0,
-        new_tokens: Amount = 0,
-        cached_tokens: Amount = 0,
-        decode_new_tokens: Amount = 1,
-        busy_dp_ranks: Amount | None = None,
+        num_decodes: Given = 0,
+        context_tokens: Given = 0,
+        num_prefills: Given = 0,
+        new_tokens: Given = 0,
+        cached_tokens: Given = 0,
+        decode_new_tokens: Given = 1,
+        busy_dp_ranks: Given | None = None,
     ) -> Load:
         decodes = Sequences(_number(num_decodes), _number(decode_new_tokens), _number(context_tokens))
         prefills = Sequences(_number(num_prefills), _number(new_tokens), _number(cached_tokens))
@@ -438,7 +438,7 @@ def _leaves_machine(template: Template, curves: GpuCurves, parallelism: Parallel
     return first // machine != last // machine
 
 
-def _number(value: Amount) -> Amount:
+def _number(value: Given) -> Amount:
     if isinstance(value, (int, float)):
         return value
     import numpy as np  # noqa: PLC0415 - whoever hands in arrays has loaded it
@@ -465,7 +465,7 @@ def _broadcast(time_s: Amount, batch: Batches) -> Amount:
         return time_s
     import numpy as np  # noqa: PLC0415 - whoever hands in arrays has loaded it
 
-    shape = np.broadcast_shapes(*(np.shape(cast("Amount", value)) for value in batch.values() if value is not None))
+    shape = np.broadcast_shapes(*(np.shape(cast("Given", value)) for value in batch.values() if value is not None))
     return time_s if np.shape(time_s) == shape else np.array(np.broadcast_to(time_s, shape))
 
 

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from infcalc.errors import UsageError
 from infcalc.lowering.ops import (
+    COLLECTIVES,
     AttentionIo,
     Decode,
     ElementwiseIo,
+    Extent,
     Op,
     OpKind,
     Prefill,
@@ -601,3 +603,111 @@ def test_multi_token_prediction_keeps_the_rules_of_its_own_layer() -> None:
 def test_impossible_steps_are_refused(prefills: tuple[Prefill, ...], decodes: tuple[Decode, ...]) -> None:
     with pytest.raises(UsageError, match="at least one token"):
         StepShape(prefills=prefills, decodes=decodes)
+
+
+# --- what an engine adds: sampling and messages between ranks ---
+
+
+def engine(model: Model, shape: StepShape, ranks: Parallelism, weights: str | None = None) -> tuple[Op, ...]:
+    quantization = None if weights is None else WeightQuantization(format=weights)
+    return operations(model, shape, parallelism=ranks, quantization=quantization, extent=Extent.ENGINE)
+
+
+def messages(ops: tuple[Op, ...]) -> dict[str, tuple[OpKind, int, int, float]]:
+    return {op.name: (op.kind, op.num_layers, op.num_ranks, op.message_bytes) for op in ops if op.kind in COLLECTIVES}
+
+
+@pytest.mark.parametrize("ranks", [Parallelism(), Parallelism(tp=2, dp=2, ep=4), Parallelism(tp=2, pp=2)])
+@pytest.mark.parametrize("model", [LLAMA_70B, DEEPSEEK_V3])
+def test_the_roofline_has_no_messages_and_no_sampling(model: Model, ranks: Parallelism) -> None:
+    if model is LLAMA_70B:
+        ranks = replace(ranks, ep=1)
+    shape = decode(100, 4)
+    ideal = operations(model, shape, parallelism=ranks)
+    added = engine(model, shape, ranks)
+    rest = tuple(op for op in added if op.kind not in COLLECTIVES and op.kind is not OpKind.SAMPLING)
+    assert rest == ideal
+    assert {op.message_bytes for op in ideal} == {0}
+    assert all(op.total_bytes == op.flop == 0 for op in added if op.kind in COLLECTIVES)
+
+
+def test_tensor_parallel_ranks_add_up_twice_per_layer() -> None:
+    assert messages(engine(LLAMA_70B, decode(100, 4), Parallelism())) == {}
+    hidden = 4 * 8192 * 2
+    assert messages(engine(LLAMA_70B, decode(100, 4), Parallelism(tp=8))) == {
+        "all-reduce of embedding": (OpKind.ALL_REDUCE, 1, 8, hidden),
+        "all-reduce of mixers": (OpKind.ALL_REDUCE, 80, 8, hidden),
+        "all-reduce of feed-forward": (OpKind.ALL_REDUCE, 80, 8, hidden),
+        "all-gather of logits": (OpKind.ALL_GATHER, 1, 8, 4 * 128_256 * 2),
+    }
+    chunk = messages(engine(LLAMA_70B, prefill(512, sampled=0), Parallelism(tp=8)))
+    assert set(chunk) == {"all-reduce of embedding", "all-reduce of mixers", "all-reduce of feed-forward"}
+    assert chunk["all-reduce of mixers"][3] == 512 * 8192 * 2
+
+
+def test_expert_parallel_ranks_with_the_same_tokens_only_add_up() -> None:
+    found = messages(engine(DEEPSEEK_V3, decode(100, 4), Parallelism(tp=8, ep=8)))
+    assert {kind for kind, *_ in found.values()} == {OpKind.ALL_REDUCE, OpKind.ALL_GATHER}
+    assert found["all-reduce of feed-forward"] == (OpKind.ALL_REDUCE, 58, 8, 4 * 7168 * 2)
+
+
+@pytest.mark.parametrize(("weights", "there"), [("bf16", 7168 * 2), ("fp8_block", 7168 + 7168 // 128 * 4)])
+def test_tokens_of_attention_ranks_travel_to_their_experts_and_back(weights: str, there: int) -> None:
+    found = messages(engine(DEEPSEEK_V3, decode(100, 16), Parallelism(dp=8, ep=8), weights))
+    assert found == {
+        "dispatch to experts": (OpKind.ALL_TO_ALL, 58, 8, 16 * 8 * there),
+        "combine of experts": (OpKind.ALL_TO_ALL, 58, 8, 16 * 8 * 7168 * 2),
+    }
+    # Ranks of a tensor-parallel group share the tokens, and collect the whole.
+    shared = messages(engine(DEEPSEEK_V3, decode(100, 16), Parallelism(tp=4, dp=2, ep=8), weights))
+    assert shared["dispatch to experts"] == (OpKind.ALL_TO_ALL, 58, 8, 4 * 8 * there)
+    assert shared["all-gather of experts"] == (OpKind.ALL_GATHER, 58, 4, 16 * 7168 * 2)
+
+
+def test_experts_split_over_attention_ranks_meet_all_tokens() -> None:
+    found = messages(engine(MIXTRAL, decode(100, 16), Parallelism(dp=4)))
+    everything = (OpKind.ALL_GATHER, 32, 4, 4 * 16 * 4096 * 2)
+    assert found == {"all-gather for experts": everything, "reduce-scatter of experts": everything}
+
+
+def test_each_stage_but_the_last_sends_its_hidden_states() -> None:
+    ranks = Parallelism(tp=2, pp=4)
+    whole = messages(engine(LLAMA_70B, decode(100, 4), ranks))
+    assert whole["send to the next stage"] == (OpKind.SEND, 3, 2, 4 * 8192 * 2)
+    per_stage = [
+        messages(operations(LLAMA_70B, decode(100, 4), parallelism=ranks, extent=Extent.ENGINE, stage=stage))
+        for stage in range(4)
+    ]
+    assert ["send to the next stage" in found for found in per_stage] == [True, True, True, False]
+
+
+def test_sampling_reads_the_logits_of_sampled_positions() -> None:
+    sampling = find(engine(LLAMA_70B, decode(100, 4, new=3), Parallelism(tp=8)), OpKind.SAMPLING)
+    assert sampling.activation_bytes == 12 * 128_256 * (2 + 4 + 4)
+    chunk = engine(LLAMA_70B, prefill(512, sampled=0), Parallelism())
+    assert all(op.kind is not OpKind.SAMPLING for op in chunk)
+
+
+def test_ops_say_what_fills_their_kernels() -> None:
+    ops = operations(DEEPSEEK_V3, prefill(100, cached=900, batch=3), elementwise_io=ElementwiseIo.SEPARATE)
+    assert named(ops, "lm_head").tokens == 3
+    assert {op.tokens for op in ops if op.name == "o"} == {300}
+    assert {op.tokens for op in ops if op.name == "kv_b"} == {300 + 3 * 900}
+    assert {op.tokens for op in ops if op.kind is OpKind.ATTENTION_PREFILL} == {100}
+    assert named(ops, "experts.down").tokens == pytest.approx(300 * 8 / experts_touched(256, 256, 8, 300))
+    # Two norms of the layer, one of queries and one of the latent.
+    assert {op.num_kernels for op in ops if op.name == "norms and biases"} == {4}
+    # Shared and routed experts have one each.
+    assert {op.num_kernels for op in ops if op.kind is OpKind.ACTIVATION} == {1, 2}
+    grouped = operations(LLAMA_70B, decode(100, 5), parallelism=Parallelism(tp=4))
+    assert find(grouped, OpKind.ATTENTION_DECODE).tokens == 5 * 2
+
+
+@pytest.mark.parametrize(
+    ("weights", "bits", "block_scaled"),
+    [("bf16", 16, False), ("awq", 4, False), ("fp8", 8, False), ("fp8_block", 8, True), ("q4_k", 4, False)],
+)
+def test_ops_say_how_wide_their_weights_are(weights: str, bits: int, block_scaled: bool) -> None:
+    ops = operations(LLAMA_8B, decode(1), kv=KV_FORMATS["fp8"], quantization=WeightQuantization(format=weights))
+    assert (named(ops, "down").weight_bits, named(ops, "down").block_scaled) == (bits, block_scaled)
+    assert find(ops, OpKind.ATTENTION_DECODE).weight_bits == 8
