@@ -6,6 +6,8 @@ import json
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from infcalc.api.bounds import roofline
 from infcalc.api.deployment import Ask, resolve
 from infcalc.api.sizing import kv
@@ -14,6 +16,8 @@ from infcalc.files import load_catalog
 from infcalc.lowering.tensors import inventory
 from infcalc.memory.kv import kv_components, sequence_bytes
 from infcalc.memory.weights import weights_per_stage
+from infcalc.roofline.clock import StepClock
+from infcalc.roofline.curves import curves_of
 from infcalc.roofline.step import points
 from infcalc.spec.kv import KV_FORMATS
 from infcalc.spec.parallelism import Parallelism
@@ -22,6 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 REPEATS = 5
+STEPS = 1_000
+POINTS = 10_000
+ALONE = f"{STEPS:,} mixed steps of it, one by one"
+MANY = f"{POINTS:,} mixed steps of it, one call"
 
 
 def best_seconds(work: Callable[[], object]) -> float:
@@ -43,6 +51,21 @@ def main() -> None:
     reference = resolve(Ask(), catalog)[0]
     mappings = [catalog.mapping("models", name) for name in names]
     tensors = sum(len(inventory(model)) for model in models)
+    curves = curves_of(reference.gpu, catalog.efficiency(reference.gpu))
+
+    def compiled() -> StepClock:
+        return StepClock(reference.model, curves, parallelism=reference.parallelism)
+
+    clock = compiled()
+    decodes = np.arange(1, POINTS + 1)
+    prefills = decodes % 2
+
+    def many() -> object:
+        return clock.step_s(num_decodes=decodes, context_tokens=4096, num_prefills=prefills, new_tokens=512)
+
+    def alone() -> object:
+        return [clock.step_s(num_decodes=8, context_tokens=4096, num_prefills=1, new_tokens=512) for _ in range(STEPS)]
+
     print(f"{len(models)} models, {tensors} tensor groups, {len(json.dumps(mappings)):,} bytes of catalog")
     rows: list[tuple[str, int, Callable[[], object]]] = [
         ("load the compiled catalog", 1, load_catalog),
@@ -63,13 +86,21 @@ def main() -> None:
             24,
             lambda: points(reference.model, reference.gpu, parallelism=reference.parallelism),
         ),
+        ("step clock of Llama 3 70B, compiled", 1, compiled),
+        (ALONE, STEPS, alone),
+        (MANY, POINTS, many),
         ("kv(), catalog loading included", 1, lambda: kv(Ask())),
         ("roofline(), catalog loading included", 1, lambda: roofline(Ask())),
     ]
     print(f"{'part':42} {'ms':>8} {'us each':>9}")
+    each: dict[str, float] = {}
     for what, number, work in rows:
         seconds = best_seconds(work)
-        print(f"{what:42} {seconds * 1e3:8.2f} {seconds / number * 1e6:9.1f}")
+        each[what] = seconds / number
+        print(f"{what:42} {seconds * 1e3:8.2f} {each[what] * 1e6:9.1f}")
+    kinds = len(clock.parts(num_decodes=8, context_tokens=4096, num_prefills=1, new_tokens=512))
+    gain = each[ALONE] / each[MANY]
+    print(f"a mixed step prices {kinds} kinds of kernels and messages; as one of {POINTS:,} it costs 1/{gain:.0f}")
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ step. What an engine adds (:attr:`Extent.ENGINE`) is sampling and what ranks sen
 - Experts spread over attention-data-parallel ranks are sent their tokens and send them back (two all-to-alls): k copies
   of a token in 8 bit with their scales where experts compute in 8 bit or less, in 16 bit otherwise, and k back in
   16 bit. The ranks of one tensor-parallel group share that work and collect the whole afterwards. Experts that are
-  split inside over such ranks need the tokens of all (all-gather), and what they made added up (reduce-scatter, which
-  costs the same). Without attention data parallelism every rank has every token, and the all-reduce is enough.
+  split inside over such ranks need the tokens of all (all-gather), and what they made added up (reduce-scatter).
+  Without attention data parallelism every rank has every token, and the all-reduce is enough.
 - A pipeline stage sends the hidden states of all tokens to the next.
 
 What does not depend on the step is a :class:`Template`, made once by :func:`templates`; :meth:`Template.at` turns it
@@ -127,11 +127,12 @@ class OpKind(StrEnum):
     SAMPLING = "sampling"
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
     ALL_TO_ALL = "all_to_all"
     SEND = "send"
 
 
-COLLECTIVES = frozenset({OpKind.ALL_REDUCE, OpKind.ALL_GATHER, OpKind.ALL_TO_ALL, OpKind.SEND})
+COLLECTIVES = frozenset({OpKind.ALL_REDUCE, OpKind.ALL_GATHER, OpKind.REDUCE_SCATTER, OpKind.ALL_TO_ALL, OpKind.SEND})
 """Kinds that wait for a link between GPUs, and neither compute nor load memory."""
 
 
@@ -174,7 +175,7 @@ class Op:
     :class:`infcalc.lowering.work.Work`), ``weight_bits`` wide are the elements they meet, ``block_scaled`` where blocks
     of these share a scale; in attention they are those of the cache. A collective (:data:`COLLECTIVES`) joins
     ``num_ranks`` ranks in one message of ``message_bytes`` per kernel, as NCCL's own tests count it: what each rank
-    holds before an all-reduce or an all-to-all, and after an all-gather.
+    holds before an all-reduce, a reduce-scatter or an all-to-all, and after an all-gather.
     """
 
     kind: OpKind
@@ -884,9 +885,12 @@ class _Lowering:
                 )
                 return
             case MoeFeedForward() if dp > 1:
-                for name in ("all-gather for experts", "reduce-scatter of experts"):
+                for kind, name in (
+                    (OpKind.ALL_GATHER, "all-gather for experts"),
+                    (OpKind.REDUCE_SCATTER, "reduce-scatter of experts"),
+                ):
                     yield from self._collective(
-                        OpKind.ALL_GATHER,
+                        kind,
                         name,
                         num_layers,
                         ranks=dp,

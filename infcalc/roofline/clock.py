@@ -126,9 +126,10 @@ class StepPart:
 class StepClock:
     """Seconds of the steps of one deployment.
 
-    ``curves`` are those of its GPU. ``overhead`` is the engine's. Sequences are those of one attention-DP rank, all
-    being alike. ``tensors`` is the model's inventory where the caller has it already. ``extent`` and ``elementwise_io``
-    leave out what an ideal GPU would not do.
+    ``curves`` are those of its GPU. ``overhead`` is the engine's, ``library`` the collectives it calls (None: the best
+    that were measured, as of :func:`infcalc.roofline.curves.collective_s`). Steps are those of one attention-DP rank,
+    all being alike. ``tensors`` is the model's inventory where the caller has it already. ``extent`` and
+    ``elementwise_io`` leave out what an ideal GPU would not do.
 
     Raises:
         UsageError: the GPU states no peak rate that could serve, or a format of the quantization is unknown.
@@ -146,6 +147,7 @@ class StepClock:
         kv: KvFormat = _BF16_KV,
         quantization: WeightQuantization | None = None,
         overhead: Overhead = NO_OVERHEAD,
+        library: str | None = None,
         tensors: tuple[Tensor, ...] | None = None,
         extent: Extent = Extent.ENGINE,
         elementwise_io: ElementwiseIo = ElementwiseIo.SEPARATE,
@@ -173,8 +175,9 @@ class StepClock:
                     ),
                     curves,
                     parallelism,
-                    stage,
-                    len(layers[stage]),
+                    stage=stage,
+                    num_layers=len(layers[stage]),
+                    library=library,
                 ),
                 len(stages),
             )
@@ -361,20 +364,23 @@ class _Message(NamedTuple):
     template: Template
     num_messages: int
     inter_node: bool
+    library: str | None
 
     def time_s(self, work: Work, curves: GpuCurves) -> Amount:
         """Return the seconds of all its messages."""
-        template = self.template
         if isinstance(work.tokens, (int, float)) and not work.tokens:
             return 0.0
-        one_s: Amount = collective_s(
+        return _where_any(work.tokens, self._one_s(work.message_bytes, curves) * self.num_messages)
+
+    def _one_s(self, message_bytes: Amount, curves: GpuCurves) -> Amount:
+        return collective_s(
             curves,
-            template.kind,
-            num_ranks=template.num_ranks,
-            message_bytes=work.message_bytes,
+            self.template.kind,
+            num_ranks=self.template.num_ranks,
+            message_bytes=message_bytes,
             inter_node=self.inter_node,
+            library=self.library,
         )
-        return _where_any(work.tokens, one_s * self.num_messages)
 
     def piece(self, load: Load, curves: GpuCurves) -> _Piece:
         """Return its share of a step; what one byte would take is its latency."""
@@ -383,9 +389,7 @@ class _Message(NamedTuple):
         if op is None:
             return _Piece(template.kind, template.name, 0, 0.0)
         time_s = float(self.time_s(template.law.work(load), curves))
-        shortest_s = self.num_messages * collective_s(
-            curves, template.kind, num_ranks=template.num_ranks, message_bytes=1.0, inter_node=self.inter_node
-        )
+        shortest_s = self.num_messages * float(self._one_s(1.0, curves))
         latency_s = min(shortest_s, time_s)
         return _Piece(
             template.kind,
@@ -408,7 +412,13 @@ class _Stage(NamedTuple):
 
 
 def _stage(
-    made: tuple[Template, ...], curves: GpuCurves, parallelism: Parallelism, stage: int, num_layers: int
+    made: tuple[Template, ...],
+    curves: GpuCurves,
+    parallelism: Parallelism,
+    *,
+    stage: int,
+    num_layers: int,
+    library: str | None,
 ) -> _Stage:
     kernels: list[_Kernel] = []
     messages: list[_Message] = []
@@ -416,7 +426,7 @@ def _stage(
         num_kernels = template.num_layers * template.num_kernels
         if template.kind in COLLECTIVES:
             inter_node = _leaves_machine(template, curves, parallelism, stage)
-            messages.append(_Message(template, num_kernels, inter_node))
+            messages.append(_Message(template, num_kernels, inter_node, library))
             continue
         precision = template.precision
         computed, _ = compute_precision(curves.gpu, precision)
