@@ -160,7 +160,8 @@ class Extent(StrEnum):
     ROOFLINE = "roofline"
     """What the ideal GPU must compute and move."""
     ENGINE = "engine"
-    """Sampling and what ranks send each other, too."""
+    """Sampling and what ranks send each other, too. Routed experts are one op, from their first multiplication to the
+    last, as engines run them: what lies between stays in one kernel or is timed with it."""
 
 
 @frozen
@@ -545,24 +546,27 @@ class _Lowering:
                 groups.setdefault((label, tensor.format.name, tensor.layers), []).append(tensor)
         if vectors:
             yield self._norms(layer, num_layers, vectors)
-        for (label, _, _), members in groups.items():
+        experts: dict[tuple[str, tuple[int, ...]], list[list[Tensor]]] = {}
+        for (label, form, layers), members in groups.items():
             name = label if len(members) > 1 else members[0].name
-            yield self._linear(layer, name, members)
+            if members[0].role is not TensorRole.EXPERT:
+                yield self._linear(layer, name, members)
+            elif self.extent is Extent.ROOFLINE:
+                yield self._experts(name, [members])
+            else:
+                experts.setdefault((form, layers), []).append(members)
+        for parts in experts.values():
+            yield self._experts("experts", parts)
         yield from self._mixer(layer, num_layers)
         yield from self._activation(layer, num_layers)
         yield from self._exchange(layer, num_layers, tensors)
 
     def _linear(self, layer: Layer, name: str, members: list[Tensor]) -> Template:
-        match members[0].role:
-            case TensorRole.EXPERT:
-                return self._experts(name, members)
-            case TensorRole.ROUTER:
-                return self._gemm(OpKind.ROUTER, name, members)
-            case _:
-                # Expanded prefill makes keys and values of the cached prefix again.
-                latent = isinstance(layer.mixer, LatentAttention) and not _absorbs_prefill(layer.mixer)
-                driver = Driver.EXPANDED if latent and name == "kv_b" else Driver.TOKENS
-                return self._gemm(OpKind.GEMM, name, members, driver)
+        if members[0].role is TensorRole.ROUTER:
+            return self._gemm(OpKind.ROUTER, name, members)
+        # Expanded prefill makes keys and values of the cached prefix again.
+        latent = isinstance(layer.mixer, LatentAttention) and not _absorbs_prefill(layer.mixer)
+        return self._gemm(OpKind.GEMM, name, members, Driver.EXPANDED if latent and name == "kv_b" else Driver.TOKENS)
 
     def _gemm(
         self,
@@ -598,17 +602,23 @@ class _Lowering:
             num_kernels=max(tensor.copies for tensor in members),
         )
 
-    def _experts(self, name: str, members: list[Tensor]) -> Template:
-        """Routed experts: the tokens of all attention-DP ranks meet the experts of this rank."""
-        first = members[0]
-        elements = outputs = inputs = num_local = 0
+    def _experts(self, name: str, parts: list[list[Tensor]]) -> Template:
+        """Multiply in routed experts: the tokens of all attention-DP ranks meet the experts of this rank.
+
+        ``parts`` run one after the other, each of whose tensors are one multiplication.
+        """
+        elements = moved = num_local = 0
         expert_bytes = 0.0
-        for tensor in members:
-            rows, columns, num_local = tensor.rank_shape(self.parallelism)
-            elements += rows * columns
-            outputs += rows
-            inputs = max(inputs, columns)
-            expert_bytes += tensor.rank_bytes(self.parallelism) / num_local
+        for members in parts:
+            outputs = inputs = 0
+            for tensor in members:
+                rows, columns, num_local = tensor.rank_shape(self.parallelism)
+                elements += rows * columns
+                outputs += rows
+                inputs = max(inputs, columns)
+                expert_bytes += tensor.rank_bytes(self.parallelism) / num_local
+            moved += inputs + outputs
+        first = parts[0][0]
         num_layers = first.multiplicity
         return Template(
             kind=OpKind.MOE,
@@ -624,7 +634,7 @@ class _Lowering:
                 ),
                 num_groups=self.parallelism.ep,
                 assignment_flop=2 * elements * num_layers,
-                assignment_activation_bytes=(inputs + outputs) * _ACTIVATION_BYTES * num_layers,
+                assignment_activation_bytes=moved * _ACTIVATION_BYTES * num_layers,
             ),
             weight_bits=int(first.format.element_bits),
             block_scaled=_is_block_scaled(first.format),
@@ -686,15 +696,17 @@ class _Lowering:
     def _activation(self, layer: Layer, num_layers: int) -> Iterator[Template]:
         if self.elementwise_io is ElementwiseIo.FUSED or layer.feed_forward is None:
             return
-        num_kernels = 1
         match layer.feed_forward:
             case DenseFeedForward(width=width, gated=gated):
                 elements = width
             case MoeFeedForward(gated=gated) as block:
-                elements = block.experts_per_token * block.expert_width + block.shared_width
-                num_kernels = 2 if block.shared_width else 1
+                # An engine's operation of routed experts includes theirs.
+                routed = self.extent is Extent.ROOFLINE
+                elements = block.shared_width + (block.experts_per_token * block.expert_width if routed else 0)
             case _:
                 assert_never(layer.feed_forward)
+        if not elements:
+            return
         moved = elements * (3 if gated else 2) * _ACTIVATION_BYTES * num_layers
         yield Template(
             kind=OpKind.ACTIVATION,
@@ -702,7 +714,6 @@ class _Lowering:
             num_layers=num_layers,
             precision="bf16",
             law=Linear(item_activation_bytes=moved / self.parallelism.tp),
-            num_kernels=num_kernels,
         )
 
     # --- mixers ---
