@@ -640,6 +640,8 @@ def test_tensor_parallel_ranks_add_up_twice_per_layer() -> None:
         "all-reduce of feed-forward": (OpKind.ALL_REDUCE, 80, 8, hidden),
         "all-gather of logits": (OpKind.ALL_GATHER, 1, 8, 4 * 128_256 * 2),
     }
+    padded = messages(engine(replace(LLAMA_70B, vocab_size=128_001), decode(1), Parallelism(tp=8)))
+    assert padded["all-gather of logits"][3] == 128_064 * 2
     chunk = messages(engine(LLAMA_70B, prefill(512, sampled=0), Parallelism(tp=8)))
     assert set(chunk) == {"all-reduce of embedding", "all-reduce of mixers", "all-reduce of feed-forward"}
     assert chunk["all-reduce of mixers"][3] == 512 * 8192 * 2
@@ -687,6 +689,8 @@ def test_each_stage_but_the_last_sends_its_hidden_states() -> None:
 def test_sampling_reads_the_logits_of_sampled_positions() -> None:
     sampling = find(engine(LLAMA_70B, decode(100, 4, new=3), Parallelism(tp=8)), OpKind.SAMPLING)
     assert sampling.activation_bytes == 12 * 128_256 * (2 + 4 + 4)
+    # Widened in one kernel, searched in the next.
+    assert sampling.num_kernels == 2
     chunk = engine(LLAMA_70B, prefill(512, sampled=0), Parallelism())
     assert all(op.kind is not OpKind.SAMPLING for op in chunk)
 
@@ -723,6 +727,14 @@ def test_ops_say_what_fills_their_kernels() -> None:
     assert named(ops, "experts.down").tokens == pytest.approx(300 * 8 / experts_touched(256, 256, 8, 300))
     # Two norms of the layer, one of queries and one of the latent.
     assert {op.num_kernels for op in ops if op.name == "norms and biases"} == {4}
+    biased = replace(LLAMA_8B.layers[0].layer, norm_bias=True)
+    model = replace(LLAMA_8B, layers=(LayerRun(num_layers=2, layer=biased),))
+    assert (
+        named(operations(model, decode(1), elementwise_io=ElementwiseIo.SEPARATE), "norms and biases").num_kernels == 2
+    )
+    twice = one_layer(replace(_RECURRENT, matrices=(replace(_RECURRENT.matrices[0], copies=2),)))
+    assert named(operations(twice, decode(1)), "in_proj").num_kernels == 2
+    assert find(operations(twice, decode(1)), OpKind.RECURRENT).weight_bits == 32
     grouped = operations(LLAMA_70B, decode(100, 5), parallelism=Parallelism(tp=4))
     assert find(grouped, OpKind.ATTENTION_DECODE).tokens == 5 * 2
 

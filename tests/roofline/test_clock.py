@@ -31,7 +31,15 @@ from infcalc.roofline.clock import Batch, Overhead, StepClock
 from infcalc.roofline.curves import GpuCurves, curves_of
 from infcalc.roofline.price import Bound, compute_precision
 from infcalc.roofline.step import decode_timer, step_time
-from infcalc.spec.efficiency import Fractions, GpuEfficiency, KernelShape
+from infcalc.spec.efficiency import (
+    Algorithm,
+    AlgorithmKind,
+    CollectiveKind,
+    CollectiveShape,
+    Fractions,
+    GpuEfficiency,
+    KernelShape,
+)
 from infcalc.spec.hardware import Gpu, Link
 from infcalc.spec.kv import KV_FORMATS
 from infcalc.spec.model import Model
@@ -297,12 +305,13 @@ def test_tensor_parallel_ranks_split_the_work_exactly(tp: int) -> None:
 def test_latency_of_a_pipeline_is_the_sum_of_its_stages(pp: int) -> None:
     ranks = Parallelism(tp=2, pp=pp)
     overhead = Overhead(per_layer_s=1e-5, per_step_s=1e-3, per_sequence_s=1e-5)
-    clock = StepClock(LLAMA_70B, constant(A100), parallelism=ranks, overhead=overhead)
+    clock = StepClock(LLAMA_70B, constant(JOINED), parallelism=ranks, overhead=overhead)
     stages = clock.stages_s(**MIXED)
     assert clock.num_stages == len(stages) == pp
     assert clock.step_s(**MIXED) == pytest.approx(sum(float(np.asarray(stage)) for stage in stages), rel=1e-12)
-    assert clock.slowest_s(**MIXED) == max(stages)
-    whole = StepClock(LLAMA_70B, constant(A100), parallelism=Parallelism(tp=2), overhead=overhead)
+    # It has the head, and what the engine adds to each step.
+    assert clock.slowest_s(**MIXED) == max(stages) == stages[-1]
+    whole = StepClock(LLAMA_70B, constant(JOINED), parallelism=Parallelism(tp=2), overhead=overhead)
     sends = [part for part in clock.parts(**MIXED) if part.kind is OpKind.SEND]
     assert sum(part.num_kernels for part in sends) == pp - 1
     assert clock.step_s(**MIXED) == pytest.approx(whole.step_s(**MIXED) + sum(part.time_s for part in sends), rel=1e-12)
@@ -396,21 +405,94 @@ def test_narrow_types_compute_only_where_there_are_units_for_them() -> None:
     assert prompt_s(B200, "nvfp4") < 0.65 * prompt_s(B200, "fp8")
 
 
-def test_messages_between_machines_are_dearer() -> None:
-    near, far = (
+def far(model: Model, ranks: Parallelism, *, domain: int = 8) -> dict[str, bool]:
+    """Return which messages leave a machine."""
+    gpu = replace(JOINED, scale_up=Link(name="NVLink", bytes_per_s=450e9, max_domain=domain))
+    clock = StepClock(model, constant(gpu), parallelism=ranks)
+    return {
+        message.template.name: message.inter_node
+        for stage in clock._stages  # noqa: SLF001 - which of them is no answer of its own
+        for message in stage.messages
+    }
+
+
+def test_ranks_that_do_not_share_a_machine_use_the_network() -> None:
+    assert set(far(LLAMA_70B, Parallelism(tp=8)).values()) == {False}
+    assert set(far(LLAMA_70B, Parallelism(tp=16)).values()) == {True}
+    assert set(far(LLAMA_70B, Parallelism(tp=16), domain=72).values()) == {False}
+    # Cards with a bridge between two still share a machine.
+    assert set(far(LLAMA_70B, Parallelism(tp=8), domain=2).values()) == {False}
+    spread = far(DEEPSEEK_V3, Parallelism(tp=4, dp=4, ep=8))
+    assert {name for name, leaves in spread.items() if leaves} == {"dispatch to experts", "combine of experts"}
+    split = far(MIXTRAL, Parallelism(tp=4, dp=4))
+    assert {name for name, leaves in split.items() if leaves} == {
+        "all-gather for experts",
+        "reduce-scatter of experts",
+    }
+
+
+@pytest.mark.parametrize(
+    ("ranks", "crossing"),
+    [
+        (Parallelism(tp=2, pp=4), [False, False, False]),
+        (Parallelism(tp=4, pp=4), [False, True, False]),
+        (Parallelism(dp=3, pp=4), [False, True, True]),
+    ],
+)
+def test_stages_of_a_pipeline_are_neighbours(ranks: Parallelism, crossing: list[bool]) -> None:
+    clock = StepClock(LLAMA_70B, constant(JOINED), parallelism=ranks)
+    places = clock._places[:-1]  # noqa: SLF001 - as above
+    sends = [clock._stages[place].messages[-1] for place in places]  # noqa: SLF001
+    assert {send.template.kind for send in sends} == {OpKind.SEND}
+    assert [send.inter_node for send in sends] == crossing
+
+
+def test_the_network_is_dearer() -> None:
+    ranks = Parallelism(tp=4, dp=4, ep=16)
+    near, apart = (
         StepClock(
-            LLAMA_70B,
+            DEEPSEEK_V3,
             constant(replace(JOINED, scale_up=Link(name="NVLink", bytes_per_s=450e9, max_domain=domain))),
-            parallelism=Parallelism(tp=16),
+            parallelism=ranks,
         )
         for domain in (72, 8)
     )
-    assert far.step_s(**MIXED) > 1.2 * near.step_s(**MIXED)
-    # Stages of a pipeline are neighbours: of four in two machines, one boundary is crossed.
-    clock = StepClock(LLAMA_70B, constant(JOINED), parallelism=Parallelism(tp=4, pp=4))
-    sends = [stage.messages[-1] for stage in clock._stages if not stage.is_last]  # noqa: SLF001
-    assert {send.template.kind for send in sends} == {OpKind.SEND}
-    assert [send.inter_node for send in sends] == [False, True, False]
+    assert apart.step_s(**MIXED) > 1.1 * near.step_s(**MIXED)
+
+
+@pytest.mark.parametrize(
+    ("weights", "variant"), [("int4", "bf16_w4"), ("fp8_a16", "bf16_w8"), ("fp8", "fp8"), ("fp8_block", "fp8_block")]
+)
+def test_each_way_of_storing_weights_has_its_curve(weights: str, variant: str) -> None:
+    clocks = [
+        StepClock(
+            LLAMA_70B,
+            curves_of(H100, replace(CONSTANT, kernels=(*CONSTANT.kernels, *extra))),
+            quantization=WeightQuantization(format=weights),
+        )
+        for extra in ((), ((f"gemm/{variant}", flat(0.6, 0.35, 5e-6)),))
+    ]
+    fast, slow = (clock.step_s(num_decodes=1, context_tokens=1) for clock in clocks)
+    assert slow > 1.5 * fast
+    block = replace(CONSTANT, kernels=(*CONSTANT.kernels, ("gemm/fp8_block", flat(0.6, 0.35, 5e-6))))
+    # Without fp8 units its blocks are widened like any other weights.
+    on_a100 = [
+        StepClock(LLAMA_70B, curves_of(A100, one), quantization=WeightQuantization(format="fp8_block"))
+        for one in (CONSTANT, block)
+    ]
+    assert len({clock.step_s(num_decodes=1, context_tokens=1) for clock in on_a100}) == 1
+
+
+def test_messages_are_those_of_the_library() -> None:
+    def reduce(library: str, latency_s: float) -> CollectiveShape:
+        ring = Algorithm(kind=AlgorithmKind.RING, latency_s=latency_s, bytes_per_s=300e9)
+        return CollectiveShape(kind=CollectiveKind.ALL_REDUCE, library=library, num_ranks=4, algorithms=(ring,))
+
+    curves = curves_of(JOINED, replace(CONSTANT, collectives=(reduce("vllm", 5e-6), reduce("nccl", 25e-6))))
+    ranks = Parallelism(tp=4)
+    own, asked = (StepClock(LLAMA_70B, curves, parallelism=ranks, library=name) for name in (None, "nccl"))
+    alone: Batch = {"num_decodes": 1, "context_tokens": 1}
+    assert asked.step_s(**alone) - own.step_s(**alone) == pytest.approx(161 * 20e-6, rel=1e-9)
 
 
 def test_touched_experts_set_what_a_mixture_reads_and_how_well_it_computes() -> None:
