@@ -983,7 +983,7 @@ def _absorbs_prefill(mixer: LatentAttention) -> bool:
 
 def _is_block_scaled(form: WeightFormat) -> bool:
     """Tell whether the multiplication scales its sums block by block: such kernels are slower than those of fp8."""
-    return form.group_rows > 1 and form.group_columns > 1 and form.compute_bits == _BYTE_BITS
+    return form.group_rows > 1 and form.group_columns > 1 and _compute_precision(form) == "fp8"
 
 
 def _compute_precision(form: WeightFormat) -> str:

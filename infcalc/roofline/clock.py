@@ -21,7 +21,7 @@ from infcalc.lowering.ops import COLLECTIVES, ElementwiseIo, Extent, OpKind, tem
 from infcalc.lowering.tensors import inventory
 from infcalc.lowering.work import Load, Sequences
 from infcalc.roofline.curves import RANKS_PER_MACHINE, collective_s, kernel_s
-from infcalc.roofline.price import Bound, compute_precision
+from infcalc.roofline.price import Bound
 from infcalc.spec.kv import KV_FORMATS
 from infcalc.spec.parallelism import Parallelism, stage_layers
 
@@ -428,10 +428,7 @@ def _stage(
             inter_node = _leaves_machine(template, curves, parallelism, stage)
             messages.append(_Message(template, num_kernels, inter_node, library))
             continue
-        precision = template.precision
-        computed, _ = compute_precision(curves.gpu, precision)
-        if template.block_scaled and computed == precision:
-            precision = "fp8_block"
+        precision = "fp8_block" if template.block_scaled else template.precision
         curve = curves.kernel(template.kind, precision, template.weight_bits)
         kernels.append(_Kernel(template, curve, num_kernels))
     return _Stage(tuple(kernels), tuple(messages), num_layers, is_last=stage == parallelism.pp - 1)
