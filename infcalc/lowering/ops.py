@@ -789,7 +789,7 @@ class _Lowering:
                 mask=Compressed(
                     window_tokens=mixer.window_tokens,
                     pool_tokens=mixer.compression,
-                    limit=mixer.indexer.topk_tokens if mixer.indexer else None,
+                    num_selected=mixer.indexer.topk_tokens if mixer.indexer else None,
                     gathers=phases is Phases.DECODE,
                 ),
                 heads=heads,

@@ -181,11 +181,11 @@ class Pooled:
 
 @frozen
 class Compressed:
-    """A query sees its window and entries of ``pool_tokens`` tokens, of which ``limit`` at most where there is one."""
+    """A query sees its window and entries of ``pool_tokens`` tokens: at most ``num_selected``, where that is set."""
 
     window_tokens: int
     pool_tokens: int
-    limit: int | None
+    num_selected: int | None
     gathers: bool
     """Only the entries that were selected are read."""
 
@@ -194,10 +194,10 @@ class Compressed:
         pairs = attended_pairs(new, cached, self.window_tokens)
         read = _lesser(cached, self.window_tokens - 1)
         if self.pool_tokens:
-            pairs = pairs + pooled_pairs(new, cached, self.pool_tokens, self.limit)
+            pairs = pairs + pooled_pairs(new, cached, self.pool_tokens, self.num_selected)
             entries = cached // self.pool_tokens
-            gathered = self.limit is not None and self.gathers
-            read = read + (_lesser(entries, self.limit * new) if gathered and self.limit else entries)
+            limit = self.num_selected if self.gathers else None
+            read = read + (entries if limit is None else _lesser(entries, limit * new))
         return Seen(pairs, read)
 
 
