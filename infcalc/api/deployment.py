@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.answer import distinct
 from infcalc.engines.limits import limits
-from infcalc.engines.rules import EngineRules, engine_rules, gpus_of_a_machine, parse_version
+from infcalc.engines.rules import EngineRules, engine_rules, parse_version
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.tensors import check_divisible
@@ -584,7 +584,7 @@ def _machine_warnings(gpu: Gpu, parallelism: Parallelism) -> list[str]:
             f"{gpu.name} has unified memory: what other processes and the file cache hold counts against the pool; "
             "logs show up to 10 GiB less"
         )
-    if parallelism.num_gpus > gpus_of_a_machine(gpu):
+    if parallelism.num_gpus > gpu.max_per_machine:
         found.append(
             f"{parallelism.num_gpus} GPUs are several machines: the rank with the least free memory sets the blocks, "
             "and it may have a few GiB less than the first"

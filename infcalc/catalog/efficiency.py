@@ -331,7 +331,7 @@ def _over_links(gpu: Gpu, link_of: Callable[[str], GpuEfficiency | None]) -> tup
     """
     link, domain = gpu.scale_up, 1
     shapes: list[CollectiveShape] = []
-    if link is not None and "optional" not in link.name:
+    if link is not None and not link.optional:
         domain = link.max_domain
         measured = link_of(link.name.partition(" ")[0].rstrip(";"))
         if measured is not None:

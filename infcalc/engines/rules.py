@@ -237,21 +237,15 @@ def band(value: float, low: float, high: float, source: str, *, unit: int = GIB)
     )
 
 
-def gpus_of_a_machine(gpu: Gpu) -> int:
-    """Return how many of a GPU a machine has at most: 8 in a server, 1 where it shares the memory of its host."""
-    return 1 if gpu.unified_memory else _GPUS_OF_A_SERVER
-
-
 def linked(gpu: Gpu, *, ranks: int) -> bool:
     """Return whether ``ranks`` reach each other over the GPU's scale-up link: more than a machine's, within each.
 
     A bridge that is bought apart is taken to be absent (two RTX 3090 in two logs hold what PCIe cards do).
     """
     link = gpu.scale_up
-    return link is not None and not link.optional and link.max_domain >= min(ranks, gpus_of_a_machine(gpu))
+    return link is not None and not link.optional and link.max_domain >= min(ranks, gpu.max_per_machine)
 
 
-_GPUS_OF_A_SERVER = 8
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
 _ALIASES = {
     "trt-llm": "tensorrt-llm",

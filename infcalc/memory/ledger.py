@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from infcalc.engines.rules import Band, FractionBase, gpus_of_a_machine
+from infcalc.engines.rules import Band, FractionBase
 from infcalc.frozen import frozen
 from infcalc.memory.blocks import (
     PagePlan,
@@ -165,7 +165,7 @@ def _of_stage(
     basis: Basis,
 ) -> Ledger:
     cut = plan(model, kv, parallelism, rules, settings, stage=budget.stage)
-    several = parallelism.num_gpus > gpus_of_a_machine(gpu)
+    several = parallelism.num_gpus > gpu.max_per_machine
     # The blocks are those of the least rank, the printed pool is mostly that of the first.
     ranks = parallelism.tp * parallelism.pp
     share = rules.machines_spread_fraction if several else rules.rank_spread_fraction

@@ -20,7 +20,7 @@ from infcalc.frozen import frozen
 from infcalc.lowering.ops import COLLECTIVES, ElementwiseIo, Extent, OpKind, templates
 from infcalc.lowering.tensors import inventory
 from infcalc.lowering.work import Load, Sequences
-from infcalc.roofline.curves import RANKS_PER_MACHINE, collective_s, kernel_s
+from infcalc.roofline.curves import collective_s, kernel_s
 from infcalc.roofline.price import Bound
 from infcalc.spec.kv import KV_FORMATS
 from infcalc.spec.parallelism import Parallelism, stage_layers
@@ -437,7 +437,7 @@ def _stage(
 def _leaves_machine(template: Template, curves: GpuCurves, parallelism: Parallelism, stage: int) -> bool:
     """Tell whether the ranks of a collective lie in several machines, ranks of a stage being neighbours."""
     link = curves.gpu.scale_up
-    machine = max(RANKS_PER_MACHINE, link.max_domain if link else 1)
+    machine = max(curves.gpu.max_per_machine, link.max_domain if link else 1)
     if template.kind is not OpKind.SEND:
         return template.num_spanned > machine
     width = parallelism.tp * parallelism.dp

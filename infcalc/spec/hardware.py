@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from infcalc.spec.efficiency import GpuEfficiency
 
 
+_MOST_IN_A_SERVER = 8
+
+
 @frozen
 class Link:
     """The scale-up link of a GPU: bytes/s per direction and how many GPUs it joins."""
@@ -69,6 +72,11 @@ class Gpu:
     """Keys of secondary figures that were not read again in a source; not printed."""
     efficiency: GpuEfficiency | None = None
     """Efficiency curves that the entry itself states; they go before those of ``efficiency.yaml``."""
+
+    @property
+    def max_per_machine(self) -> int:
+        """How many a machine has at most: 8 in a server, 1 where it shares the memory of its host."""
+        return 1 if self.unified_memory else _MOST_IN_A_SERVER
 
     def peak(self, precision: str) -> float | None:
         """Return the dense peak of ``precision`` in FLOP/s, or None where the GPU has no such unit."""

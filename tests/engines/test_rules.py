@@ -7,7 +7,6 @@ from infcalc.engines.rules import (
     Since,
     at_version,
     engine_rules,
-    gpus_of_a_machine,
     parse_version,
 )
 from infcalc.engines.vllm import NEWEST
@@ -208,5 +207,5 @@ def test_a_bridge_bought_apart_is_taken_to_be_absent() -> None:
 
 
 def test_a_gpu_that_shares_its_hosts_memory_is_a_machine_of_its_own() -> None:
-    assert gpus_of_a_machine(A100) == 8
-    assert gpus_of_a_machine(replace(A100, unified_memory=True)) == 1
+    assert A100.max_per_machine == 8
+    assert replace(A100, unified_memory=True).max_per_machine == 1
