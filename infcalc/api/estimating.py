@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from infcalc.api.sizing import deployment_budgets
+from infcalc.api.users import Pool, Traffic, service
 from infcalc.frozen import frozen
+from infcalc.roofline.stand_in import Overhead, StepClock
+from infcalc.serving.server import Server
+from infcalc.workload.lengths import Constant, mean_tokens, quantile_tokens
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
-    from infcalc.api.deployment import Ask
+    from infcalc.api.deployment import Ask, Deployment
+    from infcalc.engines.pace import Pace
+    from infcalc.spec.kv import KvFormat
+    from infcalc.workload.lengths import Lengths, Node
 
 
 class LoadKind(StrEnum):
@@ -104,6 +113,72 @@ class EstimateResult:
     stable: bool
     bound_by: str
     warnings: tuple[str, ...] = ()
+
+
+# Deployment and load -> server -------------------------------------------------------------------------------------
+
+_SLICES = 24
+
+
+def answer_nodes(lengths: Lengths, most_tokens: float | None = None) -> tuple[Node, ...]:
+    """Return slices of equal weight of the answers' lengths, none above ``most_tokens``, with their mean kept.
+
+    Slices rather than the nodes of :mod:`infcalc.workload.lengths`: what counts is when answers end, not their moments.
+    """
+    if isinstance(lengths, Constant):
+        return ((1.0, lengths.value_tokens),)
+    mean = mean_tokens(lengths)
+    cuts = [(index + 0.5) / _SLICES for index in range(_SLICES)]
+    values = [quantile_tokens(lengths, cut) for cut in cuts]
+    scale = mean * _SLICES / sum(values)
+    values = [max(1.0, value * scale) for value in values]
+    if most_tokens is not None and mean < most_tokens:
+        low, high = 1.0, 1e6
+        for _ in range(40):
+            middle = math.sqrt(low * high)
+            if sum(min(value * middle, most_tokens) for value in values) < mean * _SLICES:
+                low = middle
+            else:
+                high = middle
+        values = [min(value * low, most_tokens) for value in values]
+    return tuple((1 / _SLICES, value) for value in values)
+
+
+def clock_of(deployment: Deployment, form: KvFormat, steps: Pace) -> StepClock:
+    """Return the step clock of one lane of a deployment."""
+    return StepClock(
+        deployment.model,
+        deployment.gpu,
+        parallelism=deployment.parallelism,
+        quantization=deployment.quantization,
+        kv=form,
+        overhead=Overhead(
+            per_layer_s=steps.per_layer_s, per_step_s=steps.per_step_s, per_sequence_s=steps.per_sequence_s
+        ),
+    )
+
+
+def room_for(deployment: Deployment, form: KvFormat, inputs: Lengths, outputs: Lengths) -> float:
+    """Return how many such requests the KV pool of the scarcest stage holds at once, over the whole replica."""
+    pools = [
+        Pool(value_bytes=stage.kv_pool_bytes, low_bytes=stage.kv_pool_low_bytes, high_bytes=stage.kv_pool_high_bytes)
+        for stage in deployment_budgets(deployment)
+    ]
+    traffic = Traffic(inputs=inputs, outputs=outputs, think_time_s=0.0, service_time_s=None)
+    return float(service(deployment, form, pools, traffic).requests)
+
+
+def server_of(deployment: Deployment, clock: StepClock, steps: Pace, room: float) -> Server:
+    """Return the server that a deployment makes, with room for ``room`` requests in memory."""
+    parallelism = deployment.parallelism
+    budget = float(steps.prefill_tokens or deployment.max_num_batched_tokens)
+    return Server(
+        clock=clock,
+        pace=steps,
+        num_lanes=parallelism.dp * parallelism.pp,
+        budget_tokens=budget,
+        max_running=max(1.0, min(room, float(deployment.max_num_seqs * parallelism.dp))),
+    )
 
 
 def estimate(ask: Ask | None = None, offer: Offer | None = None, *, explain: bool = False) -> Answer[EstimateResult]:

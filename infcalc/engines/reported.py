@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from infcalc.errors import UnknownName
 from infcalc.frozen import frozen
 
 _NUMBERS = re.compile(r"(?<![0-9.])v?([0-9]{1,2}(?:\.[0-9]{1,3}){1,2})")
@@ -85,3 +86,37 @@ def read_version_text(engine: str, text: str | None, date: str | None = None) ->
     return ReadVersion(
         version=version + mark, assumptions=(f"version {said!r} dated {month}: the rules of {version} taken",)
     )
+
+
+_ENGINES: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), ledger, paced)
+    for pattern, ledger, paced in (
+        (r"awq", "vllm", "autoawq"),
+        (r"tensorrt|trt", "tensorrt-llm", "tensorrt-llm"),
+        (r"sglang", "sglang", "sglang"),
+        (r"llama\.?cpp|ollama", "llama.cpp", "llama.cpp"),
+        (r"gpt-?fast", "vllm", "gpt-fast"),
+        (r"lmdeploy|turbomind", "vllm", "lmdeploy"),
+        (r"\btgi\b|text-generation-inference", "vllm", "tgi"),
+        (r"vllm", "vllm", "vllm"),
+        (r"\bhf\b|hugging|transformers", "vllm", "hf"),
+    )
+)
+
+
+def read_engine_text(text: str) -> tuple[str, str]:
+    """Return the engine whose memory rules hold for what people call an engine, and the one whose pace it has.
+
+    Engines without a ledger of their own are lent that of vLLM.
+
+    >>> read_engine_text("TensorRT-LLM (PyTorch)"), read_engine_text("LMDeploy (TurboMind)")
+    (('tensorrt-llm', 'tensorrt-llm'), ('vllm', 'lmdeploy'))
+
+    Raises:
+        UnknownName: none that is known.
+
+    """
+    for pattern, ledger, paced in _ENGINES:
+        if pattern.search(text):
+            return ledger, paced
+    raise UnknownName("engine", text or "(none)", ("vllm", "sglang", "tensorrt-llm", "llama.cpp"))

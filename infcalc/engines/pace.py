@@ -1,0 +1,190 @@
+"""What an engine adds to a step's kernels, and how it orders prefill and decode, by era. As data with sources.
+
+Overheads were set by hand from published runs of several sources each (see ``source``), never from one: they stand for
+what is lost between kernels on the device (``per_layer_s``), what the scheduler does while the device waits
+(``per_step_s``), what is done for every running sequence of a step (``per_sequence_s``), and what the process in front of
+the engine does for every request and every streamed token.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from infcalc.engines.rules import Since, at_version, parse_version
+from infcalc.errors import UsageError
+from infcalc.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Order(StrEnum):
+    """How prefill and decode share the device."""
+
+    MIXED = "mixed"
+    """Chunks of prompts ride in decode steps, up to the tokens of a step."""
+    PREFILL_FIRST = "prefill first"
+    """A step is all prefill or all decode; prefill goes first and decode waits."""
+    STATIC = "static"
+    """A batch is formed, prefilled and decoded to its end before the next."""
+
+
+@frozen
+class Pace:
+    """Overheads and order of one engine at one version."""
+
+    order: Order
+    per_layer_s: float
+    per_step_s: float
+    per_sequence_s: float
+    request_s: float
+    """Front end, per request: HTTP, tokenising. One process does it, request after request."""
+    token_s: float
+    """Front end, per streamed token: detokenising, sending."""
+    latency_s: float
+    """What a lone request waits in the front end before it reaches the scheduler, and its first token on the way out."""
+    prefill_tokens: int | None = None
+    """Tokens of a prefill step where that is not the scheduler's limit."""
+
+
+_US = 1e-6
+_MS = 1e-3
+
+
+def _pace(
+    order: Order,
+    layer_us: float,
+    step_ms: float,
+    sequence_us: float,
+    *,
+    request_ms: float = 0.5,
+    token_us: float = 5.0,
+    latency_ms: float = 3.0,
+    prefill_tokens: int | None = None,
+) -> Pace:
+    return Pace(
+        order=order,
+        per_layer_s=layer_us * _US,
+        per_step_s=step_ms * _MS,
+        per_sequence_s=sequence_us * _US,
+        request_s=request_ms * _MS,
+        token_s=token_us * _US,
+        latency_s=latency_ms * _MS,
+        prefill_tokens=prefill_tokens,
+    )
+
+
+_PACE: Mapping[str, tuple[Since[Pace], ...]] = {
+    "vllm": (
+        Since(
+            version=(0,),
+            value=_pace(Order.PREFILL_FIRST, 35, 5.0, 60, request_ms=3, token_us=60, latency_ms=8),
+            source="vLLM V0 before 0.6: 38 % of the time on the GPU with Llama 3 8B on H100 (vLLM blog 2024-09-05)",
+        ),
+        Since(
+            version=(0, 6),
+            value=_pace(Order.PREFILL_FIRST, 30, 2.5, 25, request_ms=2, token_us=25, latency_ms=6),
+            source="vLLM V0 from 0.6: API server in a process of its own, output processed beside the step",
+        ),
+        Since(
+            version=(0, 8),
+            value=_pace(Order.MIXED, 25, 1.2, 12, request_ms=1.2, token_us=15, latency_ms=6),
+            source="vLLM V1: engine core in a process of its own, scheduler before each step (vLLM blog 2025-01-27)",
+        ),
+        Since(
+            version=(0, 14),
+            value=_pace(Order.MIXED, 22, 0.5, 5, request_ms=1.0, token_us=10, latency_ms=6),
+            source="vLLM V1 from 0.14: asynchronous scheduling by default",
+        ),
+    ),
+    "sglang": (
+        Since(
+            version=(0,),
+            value=_pace(Order.PREFILL_FIRST, 25, 1.5, 8, request_ms=1.2, token_us=15, latency_ms=8),
+            source="SGLang: zero-overhead scheduler from 0.4 (LMSYS blog 2024-12-04)",
+        ),
+        Since(
+            version=(0, 5),
+            value=_pace(Order.PREFILL_FIRST, 22, 0.8, 4, request_ms=1.0, token_us=10, latency_ms=8),
+            source="SGLang 0.5: overlap scheduler on by default",
+        ),
+    ),
+    "tensorrt-llm": (
+        Since(
+            version=(0,),
+            value=_pace(Order.MIXED, 20, 0.5, 3, request_ms=0.2, token_us=2, latency_ms=1),
+            source="TensorRT-LLM, compiled engines with the C++ runtime",
+        ),
+        Since(
+            version=(1,),
+            value=_pace(Order.MIXED, 20, 0.8, 5, request_ms=0.5, token_us=5, latency_ms=4),
+            source="TensorRT-LLM 1.0: PyTorch backend with overlap scheduler",
+        ),
+    ),
+    "llama.cpp": (
+        Since(
+            version=(0,),
+            value=_pace(Order.MIXED, 18, 0.1, 50, token_us=20, latency_ms=2),
+            source="llama.cpp CUDA backend, 2024",
+        ),
+    ),
+    "gpt-fast": (
+        Since(
+            version=(0,),
+            value=_pace(Order.STATIC, 10, 0.1, 5, request_ms=0, token_us=0, latency_ms=0),
+            source="gpt-fast: torch.compile with CUDA graphs, no scheduler",
+        ),
+    ),
+    "lmdeploy": (
+        Since(
+            version=(0,),
+            value=_pace(Order.PREFILL_FIRST, 15, 0.5, 5, request_ms=0.5, token_us=10, latency_ms=3),
+            source="LMDeploy TurboMind: C++ persistent batching",
+        ),
+    ),
+    "tgi": (
+        Since(
+            version=(0,),
+            value=_pace(Order.PREFILL_FIRST, 40, 4.0, 30, request_ms=1, token_us=10, latency_ms=8),
+            source="text-generation-inference 2.x: Rust router, Python model server",
+        ),
+    ),
+    "hf": (
+        Since(
+            version=(0,),
+            value=_pace(Order.STATIC, 450, 2.0, 10, request_ms=0, token_us=0, latency_ms=0),
+            source="Hugging Face transformers: eager kernels, launched one by one",
+        ),
+    ),
+    "autoawq": (
+        Since(
+            version=(0,),
+            value=_pace(Order.STATIC, 120, 1.0, 10, request_ms=0, token_us=0, latency_ms=0),
+            source="AutoAWQ with fused modules on Hugging Face generate: eager, fewer launches per layer",
+        ),
+    ),
+}
+
+PACED = tuple(_PACE)
+"""Engines whose pace is known: those of :data:`infcalc.engines.rules.ENGINES`, and some that serve no ledger."""
+
+
+def pace(engine: str, version: str | None, generation: str = "") -> Since[Pace]:
+    """Return the pace of ``engine`` at ``version`` (None: the newest known), with its source.
+
+    ``generation`` ``v0`` or ``v1`` of vLLM decides where a version had both engines.
+    """
+    steps = _PACE[engine]
+    at = (999,)
+    if version is not None:
+        try:
+            at = parse_version(version)
+        except UsageError:
+            at = (999,) if len(steps) == 1 else (0,)
+    if engine == "vllm":
+        if generation == "v0":
+            at = min(at, (0, 7, 99))
+        elif generation in {"v1", "v2"}:
+            at = max(at, (0, 8))
+    return at_version(steps, at)

@@ -1,0 +1,75 @@
+"""A static batch: all prompts, then all answers, nobody joins."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from infcalc.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from infcalc.serving.times import StepTimes
+    from infcalc.workload.lengths import Node
+
+_GAUSS = ((5 / 18, 0.5 - 0.5 * math.sqrt(0.6)), (8 / 18, 0.5), (5 / 18, 0.5 + 0.5 * math.sqrt(0.6)))
+
+
+@frozen
+class BatchRun:
+    """One batch from its start: ``prefill_s`` until the last first token, ``makespan_s`` until the last token."""
+
+    prefill_s: float
+    ttft_s: float
+    tpot_s: float
+    makespan_s: float
+    e2e_s: float
+
+
+def prefill_s(times: StepTimes, tokens: float, budget_tokens: float) -> float:
+    """Return the time of ``tokens`` prompt tokens in steps of at most ``budget_tokens``."""
+    whole, rest = divmod(tokens, budget_tokens)
+    full_s = times.at(0, 0, budget_tokens) if whole else 0.0
+    return whole * full_s + (times.at(0, 0, rest) if rest else 0.0)
+
+
+def batch_run(
+    times: StepTimes,
+    *,
+    num_sequences: float,
+    prompt_tokens: float,
+    context_tokens: float,
+    answers: Sequence[Node],
+    budget_tokens: float,
+    together: bool,
+) -> BatchRun:
+    """Return the run of ``num_sequences`` requests whose answers have the weights and lengths ``answers``.
+
+    ``together``: all first tokens come when the whole prefill is done. The batch shrinks as answers end; each stretch
+    between two ends is integrated over its growing context.
+    """
+    tokens = num_sequences * prompt_tokens
+    ready_s = prefill_s(times, tokens, budget_tokens)
+    steps = max(1.0, math.ceil(tokens / budget_tokens))
+    ttft_s = ready_s if together else ready_s * 0.5 * (1 + 1 / steps)
+    now_s, done, alive, weighted_s, token_s, total_tokens = ready_s, 0.0, 1.0, 0.0, 0.0, 0.0
+    for weight, length in sorted(answers, key=lambda node: node[1]):
+        stretch = max(0.0, length - 1 - done)
+        if stretch:
+            now_s += stretch * sum(
+                share * times.at(num_sequences * alive, context_tokens + done + place * stretch)
+                for share, place in _GAUSS
+            )
+        done += stretch
+        alive = max(0.0, alive - weight)
+        weighted_s += weight * now_s
+        token_s += weight * (now_s - ttft_s)
+        total_tokens += weight * max(0.0, length - 1)
+    return BatchRun(
+        prefill_s=ready_s,
+        ttft_s=ttft_s,
+        tpot_s=token_s / total_tokens if total_tokens else 0.0,
+        makespan_s=now_s,
+        e2e_s=weighted_s,
+    )

@@ -1,0 +1,335 @@
+"""A server under a load: its lanes, its room, and the front end before them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from infcalc.engines.pace import Order
+from infcalc.frozen import frozen
+from infcalc.serving.batch import batch_run
+from infcalc.serving.run import finite_run
+from infcalc.serving.steady import Work, closed, flow, opened
+from infcalc.serving.times import StepTimes, step_times
+
+if TYPE_CHECKING:
+    from infcalc.engines.pace import Pace
+    from infcalc.serving.times import Clock
+    from infcalc.workload.lengths import Node
+
+_FEW_CLIENTS = 6.0
+_MANY_WAVES = 40.0
+
+
+@frozen
+class Server:
+    """What serves: ``num_lanes`` lanes alike, each of which takes its own steps, behind one front end."""
+
+    clock: Clock
+    pace: Pace
+    num_lanes: int
+    budget_tokens: float
+    """Tokens of one step of a lane."""
+    max_running: float
+    """Requests that run at once, over all lanes."""
+
+
+@frozen
+class Requests:
+    """What is asked: mean prompt (new, and found in the prefix cache), and weights and lengths of the answers."""
+
+    prompt_tokens: float
+    cached_tokens: float
+    answers: tuple[Node, ...]
+    longest_prompt_tokens: float = 0.0
+
+    @property
+    def answer_tokens(self) -> float:
+        """Mean answer."""
+        return sum(weight * length for weight, length in self.answers)
+
+    @property
+    def live_tokens(self) -> float:
+        """Mean tokens in the cache of a request in decode, met at a random moment."""
+        squares = sum(weight * length**2 for weight, length in self.answers)
+        return self.prompt_tokens + self.cached_tokens + 0.5 * squares / max(self.answer_tokens, 1.0)
+
+
+@frozen
+class Speed:
+    """How fast requests are answered; medians equal means where one pace holds for all."""
+
+    ttft_s: float
+    ttft_median_s: float
+    tpot_s: float
+    tpot_median_s: float
+    e2e_s: float
+    e2e_median_s: float
+    queue_s: float
+    output_tokens_per_s: float
+    requests_per_s: float
+    num_decodes: float
+    stable: bool
+    bound_by: str
+
+
+def _times(server: Server, asked: Requests, most: float) -> StepTimes:
+    longest = max(length for _, length in asked.answers)
+    start = asked.prompt_tokens + asked.cached_tokens
+    return step_times(
+        server.clock,
+        most_decodes=max(1.0, most),
+        least_context_tokens=start,
+        most_context_tokens=start + max(longest, 1.0),
+        prompt_tokens=max(asked.prompt_tokens, 1.0),
+        cached_tokens=asked.cached_tokens,
+        budget_tokens=server.budget_tokens,
+    )
+
+
+def _work(server: Server, asked: Requests) -> Work:
+    return Work(
+        prompt_tokens=max(asked.prompt_tokens, 1.0),
+        context_tokens=asked.live_tokens,
+        decode_tokens=max(0.0, asked.answer_tokens - 1),
+        budget_tokens=server.budget_tokens,
+        order=server.pace.order,
+    )
+
+
+def in_batch(server: Server, asked: Requests, num_sequences: int) -> Speed:
+    """Return the speed of one batch that starts and ends together, without a front end."""
+    each = math.ceil(num_sequences / server.num_lanes)
+    if num_sequences > server.max_running:
+        return in_run(server, asked, num_requests=num_sequences, front_end=False)
+    times = _times(server, asked, each)
+    run = batch_run(
+        times,
+        num_sequences=each,
+        prompt_tokens=max(asked.prompt_tokens, 1.0),
+        context_tokens=asked.prompt_tokens + asked.cached_tokens,
+        answers=asked.answers,
+        budget_tokens=server.budget_tokens,
+        together=server.pace.order is Order.STATIC,
+    )
+    rate = num_sequences / run.makespan_s
+    return Speed(
+        ttft_s=run.ttft_s,
+        ttft_median_s=run.ttft_s,
+        tpot_s=run.tpot_s,
+        tpot_median_s=run.tpot_s,
+        e2e_s=run.e2e_s,
+        e2e_median_s=run.e2e_s,
+        queue_s=0.0,
+        output_tokens_per_s=rate * asked.answer_tokens,
+        requests_per_s=rate,
+        num_decodes=num_sequences,
+        stable=True,
+        bound_by="batch",
+    )
+
+
+def decoding(server: Server, asked: Requests, num_sequences: int) -> Speed:
+    """Return the speed of decode alone, ``num_sequences`` at the mean of their context: no prompt is computed."""
+    each = math.ceil(num_sequences / server.num_lanes)
+    context = asked.prompt_tokens + asked.cached_tokens + 0.5 * asked.answer_tokens
+    step_s = float(server.clock.step_s(num_decodes=each, context_tokens=context))
+    return Speed(
+        ttft_s=step_s,
+        ttft_median_s=step_s,
+        tpot_s=step_s,
+        tpot_median_s=step_s,
+        e2e_s=step_s * asked.answer_tokens,
+        e2e_median_s=step_s * asked.answer_tokens,
+        queue_s=0.0,
+        output_tokens_per_s=num_sequences / step_s,
+        requests_per_s=num_sequences / step_s / max(asked.answer_tokens, 1.0),
+        num_decodes=num_sequences,
+        stable=True,
+        bound_by="batch",
+    )
+
+
+def in_run(
+    server: Server,
+    asked: Requests,
+    *,
+    num_requests: float,
+    clients: float | None = None,
+    requests_per_s: float | None = None,
+    front_end: bool = True,
+) -> Speed:
+    """Return the speed of a finite run: all at once, from ``clients`` that wait for answers, or at a rate."""
+    lanes = server.num_lanes
+    most = min(server.max_running, num_requests, clients or math.inf) / lanes
+    times = _times(server, asked, most)
+    work = _work(server, asked)
+    run = finite_run(
+        times,
+        work,
+        num_requests=max(1.0, num_requests / lanes),
+        max_running=max(1.0, server.max_running / lanes),
+        answers=asked.answers,
+        prompt_and_cached_tokens=asked.prompt_tokens + asked.cached_tokens,
+        clients=None if clients is None else max(1.0, clients / lanes),
+        requests_per_s=None if requests_per_s is None else requests_per_s / lanes,
+    )
+    makespan_s, bound_by = run.makespan_s, _bound(server, most * lanes, clients)
+    latency_s = 0.0
+    if front_end:
+        pace = server.pace
+        busy_s = num_requests * (pace.request_s + asked.answer_tokens * pace.token_s)
+        if busy_s > makespan_s:
+            makespan_s, bound_by = busy_s, "front end"
+        at_once = num_requests if clients is None and requests_per_s is None else min(clients or 1.0, num_requests)
+        share = min(1.0, at_once / num_requests)
+        latency_s = pace.latency_s + share * 0.5 * at_once * pace.request_s
+    stretch = makespan_s / run.makespan_s
+    rate = num_requests / makespan_s
+    return Speed(
+        ttft_s=run.ttft_s + latency_s,
+        ttft_median_s=run.ttft_median_s + latency_s,
+        tpot_s=run.tpot_s * stretch,
+        tpot_median_s=run.tpot_median_s * stretch,
+        e2e_s=run.e2e_s * stretch + latency_s,
+        e2e_median_s=run.e2e_median_s * stretch + latency_s,
+        queue_s=run.queue_s,
+        output_tokens_per_s=rate * asked.answer_tokens,
+        requests_per_s=rate,
+        num_decodes=run.num_decodes * lanes,
+        stable=True,
+        bound_by=bound_by,
+    )
+
+
+def in_closed_loop(
+    server: Server, asked: Requests, clients: float, *, think_time_s: float = 0.0, front_end: bool = True
+) -> Speed:
+    """Return the steady state with ``clients`` that each send their next request when they have the answer."""
+    lanes, pace = server.num_lanes, server.pace
+    most = min(server.max_running, clients) / lanes
+    times, work = _times(server, asked, most), _work(server, asked)
+    latency_s = pace.latency_s if front_end else 0.0
+    each_s = pace.request_s + asked.answer_tokens * pace.token_s if front_end else 0.0
+    running = max(1.0, most) if clients >= lanes else 1.0
+    found = closed(times, work, running)
+    active_s = found.prefill_s + found.wait_s + work.decode_tokens * found.tpot_s
+    shares = min(lanes, clients)
+    rate = shares * found.requests_per_s
+    # Clients that think, or wait in the front end, are not in a lane.
+    away_s = think_time_s + latency_s
+    if clients / (active_s + away_s) < rate:
+        low, high = 0.0, running
+        for _ in range(30):
+            middle = 0.5 * (low + high)
+            found = closed(times, work, max(middle, 1e-3))
+            active_s = found.prefill_s + found.wait_s + work.decode_tokens * found.tpot_s
+            if middle * shares + away_s * found.requests_per_s * shares < clients:
+                low = middle
+            else:
+                high = middle
+        rate = shares * found.requests_per_s
+    bound_by = _bound(server, most * lanes, clients)
+    if each_s and rate * each_s > 1:
+        rate, bound_by = 1 / each_s, "front end"
+    whole_s = max(clients / rate - think_time_s, active_s + latency_s)
+    queue_s = max(0.0, whole_s - active_s - latency_s) if bound_by != "front end" else 0.0
+    tpot_s = found.tpot_s
+    if bound_by == "front end" and work.decode_tokens:
+        tpot_s = (whole_s - latency_s - found.prefill_s - found.wait_s) / work.decode_tokens
+    ttft_s = latency_s + queue_s + found.wait_s + found.prefill_s
+    return _steady(asked, ttft_s, tpot_s, queue_s, rate, found.num_decodes * shares, bound_by=bound_by)
+
+
+def at_rate(server: Server, asked: Requests, requests_per_s: float, *, front_end: bool = True) -> Speed:
+    """Return the steady state of requests that arrive at random at a mean rate; ``stable`` False beyond saturation."""
+    lanes, pace = server.num_lanes, server.pace
+    times, work = _times(server, asked, server.max_running / lanes), _work(server, asked)
+    each_s = pace.request_s + asked.answer_tokens * pace.token_s if front_end else 0.0
+    latency_s = pace.latency_s if front_end else 0.0
+    most = max(1.0, server.max_running / lanes)
+    found = opened(times, work, requests_per_s / lanes, most)
+    if found is None or requests_per_s * each_s >= 1:
+        best = closed(times, work, most)
+        rate = min(best.requests_per_s * lanes, 1 / each_s if each_s else math.inf)
+        speed = _steady(asked, math.inf, best.tpot_s, math.inf, rate, best.num_decodes * lanes, bound_by="unstable")
+        return _unstable(speed)
+    # The front end is a queue of its own with one server.
+    load = requests_per_s * each_s
+    front_s = latency_s + 0.5 * each_s * load / max(1e-9, 1 - load)
+    queue_s = _slot_wait_s(found.num_requests, most, found.requests_per_s)
+    ttft_s = front_s + queue_s + found.wait_s + found.prefill_s
+    return _steady(
+        asked, ttft_s, found.tpot_s, queue_s, requests_per_s, found.num_decodes * lanes, bound_by="arrivals"
+    )
+
+
+def at_most(server: Server, asked: Requests, *, front_end: bool = True) -> Speed:
+    """Return the steady state when more wait than memory and the engine admit: the maximum throughput."""
+    speed = in_closed_loop(server, asked, server.max_running, front_end=front_end)
+    return speed
+
+
+def _steady(
+    asked: Requests,
+    ttft_s: float,
+    tpot_s: float,
+    queue_s: float,
+    rate: float,
+    num_decodes: float,
+    *,
+    bound_by: str,
+) -> Speed:
+    e2e_s = ttft_s + max(0.0, asked.answer_tokens - 1) * tpot_s
+    return Speed(
+        ttft_s=ttft_s,
+        ttft_median_s=ttft_s,
+        tpot_s=tpot_s,
+        tpot_median_s=tpot_s,
+        e2e_s=e2e_s,
+        e2e_median_s=e2e_s,
+        queue_s=queue_s,
+        output_tokens_per_s=rate * asked.answer_tokens,
+        requests_per_s=rate,
+        num_decodes=num_decodes,
+        stable=True,
+        bound_by=bound_by,
+    )
+
+
+def _unstable(speed: Speed) -> Speed:
+    from dataclasses import replace  # noqa: PLC0415
+
+    return replace(speed, stable=False)
+
+
+def _slot_wait_s(running: float, places: float, rate: float) -> float:
+    """Return the wait for a free place: the number in the house is taken as Poisson around its mean (M/G/inf)."""
+    if running <= 0 or running >= places:
+        return 0.0
+    spread = math.sqrt(running)
+    beyond = (places - running) / spread
+    density = math.exp(-0.5 * beyond**2) / math.sqrt(2 * math.pi)
+    tail = 0.5 * math.erfc(beyond / math.sqrt(2))
+    excess = spread * (density - beyond * tail)
+    return max(0.0, excess) / rate
+
+
+def _bound(server: Server, most: float, clients: float | None) -> str:
+    if clients is not None and clients <= server.max_running:
+        return "clients"
+    return "room" if most >= server.max_running else "requests"
+
+
+__all__ = [
+    "Requests",
+    "Server",
+    "Speed",
+    "at_most",
+    "at_rate",
+    "decoding",
+    "flow",
+    "in_batch",
+    "in_closed_loop",
+    "in_run",
+]

@@ -1,0 +1,136 @@
+"""The steady state of one lane: decode steps into which the prompts of arriving requests are woven.
+
+With D sequences in decode, each of which gives ``n`` tokens after its first, D / n requests end in a step and as many
+enter: a step carries P = D * prompt / n prompt tokens on average. Where they come in chunks of c tokens, a share P / c
+of the steps carries one. Time per token, time to first token and rate follow; how many are in decode follows from how
+many are in the house (Little's law).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.engines.pace import Order
+from infcalc.frozen import frozen
+
+if TYPE_CHECKING:
+    from infcalc.serving.times import StepTimes
+
+_BISECTIONS = 40
+
+
+@frozen
+class Work:
+    """What every request brings to a lane, and how the engine takes it."""
+
+    prompt_tokens: float
+    """To compute: what the prefix cache does not hold."""
+    context_tokens: float
+    """Mean tokens in the cache of a request in decode."""
+    decode_tokens: float
+    """Mean tokens of an answer after its first."""
+    budget_tokens: float
+    order: Order
+
+
+@frozen
+class Flow:
+    """One lane with so many sequences in decode."""
+
+    num_decodes: float
+    tpot_s: float
+    prefill_s: float
+    """Own prefill of a request, from its first chunk on."""
+    wait_s: float
+    """For the step under way, and for prompts before its own."""
+    requests_per_s: float
+
+    @property
+    def num_requests(self) -> float:
+        """Requests in the lane: in decode and in prefill (Little's law)."""
+        return self.num_decodes + self.requests_per_s * (self.prefill_s + self.wait_s)
+
+
+def woven_step_s(times: StepTimes, work: Work, num_decodes: float, new_tokens: float, context_tokens: float) -> float:
+    """Return the mean time of a decode step when ``new_tokens`` prompt tokens per step are to be done besides."""
+    plain = times.at(num_decodes, context_tokens)
+    if new_tokens <= 0:
+        return plain
+    if work.order is Order.MIXED:
+        room = max(1.0, work.budget_tokens - num_decodes)
+        chunk = min(max(new_tokens, min(work.prompt_tokens, room)), room)
+        # More than a step's room: further steps are needed for one token of each.
+        steps = new_tokens / chunk
+        mixed = times.at(num_decodes, context_tokens, chunk)
+        return plain + steps * (mixed - plain) if steps <= 1 else steps * mixed
+    chunk = min(max(new_tokens, work.prompt_tokens), work.budget_tokens)
+    return plain + new_tokens / chunk * times.at(0, context_tokens, chunk)
+
+
+def flow(times: StepTimes, work: Work, num_decodes: float) -> Flow:
+    """Return the lane with ``num_decodes`` sequences in decode on average."""
+    prompt, budget = work.prompt_tokens, work.budget_tokens
+    if work.decode_tokens <= 0:
+        chunk = min(prompt, budget)
+        own = prompt / chunk * times.at(0, 0, chunk)
+        full = prompt / budget * times.at(0, 0, budget)
+        return Flow(num_decodes=0, tpot_s=0, prefill_s=own, wait_s=0, requests_per_s=1 / min(own, full))
+    new = num_decodes * prompt / work.decode_tokens
+    tpot_s = woven_step_s(times, work, num_decodes, new, work.context_tokens)
+    plain = times.at(num_decodes, work.context_tokens)
+    if work.order is Order.MIXED:
+        room = max(1.0, budget - num_decodes)
+        chunk = min(prompt, room)
+        step_s = times.at(num_decodes, work.context_tokens, chunk)
+        own = prompt / chunk * step_s
+        busy = min(0.95, new / room)
+    else:
+        chunk = min(prompt, budget)
+        own = prompt / chunk * times.at(0, 0, chunk)
+        busy = min(0.95, 1 - plain / tpot_s)
+    # A request comes at a random moment of a step; before it are those that came since the last prefill.
+    others = max(0.0, 1 - 1 / max(num_decodes, 1.0))
+    wait_s = others * (0.5 * plain + own * busy / (2 * (1 - busy)))
+    wait_s = min(wait_s, max(num_decodes - 1, 0.0) * own + plain)
+    return Flow(
+        num_decodes=num_decodes,
+        tpot_s=tpot_s,
+        prefill_s=own,
+        wait_s=wait_s,
+        requests_per_s=num_decodes / (work.decode_tokens * tpot_s),
+    )
+
+
+def closed(times: StepTimes, work: Work, num_requests: float) -> Flow:
+    """Return the lane that always holds ``num_requests`` requests, in prefill or decode."""
+    if work.decode_tokens <= 0:
+        return flow(times, work, 0)
+    low, high = 0.0, num_requests
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        if flow(times, work, middle).num_requests < num_requests:
+            low = middle
+        else:
+            high = middle
+        if high - low < 1e-3 * num_requests:
+            break
+    return flow(times, work, 0.5 * (low + high))
+
+
+def opened(times: StepTimes, work: Work, requests_per_s: float, most_requests: float) -> Flow | None:
+    """Return the lane that answers ``requests_per_s``; None where ``most_requests`` at once do not suffice."""
+    best = closed(times, work, most_requests)
+    if best.requests_per_s <= requests_per_s:
+        return None
+    if work.decode_tokens <= 0:
+        return best
+    low, high = 0.0, best.num_decodes
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        if flow(times, work, middle).requests_per_s < requests_per_s:
+            low = middle
+        else:
+            high = middle
+        if high - low < 1e-3 * best.num_decodes:
+            break
+    return flow(times, work, 0.5 * (low + high))
