@@ -165,7 +165,9 @@ def room_for(deployment: Deployment, form: KvFormat, inputs: Lengths, outputs: L
         for stage in deployment_budgets(deployment)
     ]
     traffic = Traffic(inputs=inputs, outputs=outputs, think_time_s=0.0, service_time_s=None)
-    return float(service(deployment, form, pools, traffic).requests)
+    found = service(deployment, form, pools, traffic)
+    # A server that runs has room for one request at least: where the value has none, the upper end of its band counts.
+    return float(found.requests if found.requests >= deployment.parallelism.dp else found.requests_high)
 
 
 def server_of(deployment: Deployment, clock: StepClock, steps: Pace, room: float) -> Server:

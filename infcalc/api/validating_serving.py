@@ -5,6 +5,7 @@ Only what was run goes into a prediction, never what was measured: altering a me
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,8 @@ _ONLINE = "serving"
 _SHARE_OF_RANGE = re.compile(r"uniform\s+([0-9.]+)\s*-\s*([0-9.]+)\s*x", re.IGNORECASE)
 _CONVERSATIONS = re.compile(r"sharegpt|orca|chat|conversation", re.IGNORECASE)
 _BURST_PER_S = 100.0
-_WAVES_STATED = 10
+_WAVES_CUSTOMARY = 10.0
+"""Requests per client of a benchmark that does not state them: what public harnesses run."""
 
 
 @frozen
@@ -70,13 +72,13 @@ def predict(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any] | 
     if room_key not in known:
         known[room_key] = room_for(deployment, form, inputs, outputs)
     server = server_of(deployment, clock, steps, known[room_key])
-    if load.get("batch") is not None and kind == "max_throughput":
-        server = _capped(server, float(load["batch"]))
     online = kind == _ONLINE
     rate = _rate(load.get("request_rate"))
     count = load.get("num_requests")
     clients = load.get("concurrency")
     batch = load.get("batch")
+    if batch is not None and count and kind == "max_throughput":
+        clients, batch = batch, None
     burst = False
     if kind == "decode_only":
         speed = decoding(server, asked, int(batch or clients or 1))
@@ -84,7 +86,8 @@ def predict(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any] | 
         speed = in_batch(server, asked, int(batch or clients or 1))
     elif clients is not None:
         speed = _closed(server, asked, float(clients), float(count) if count else None, online=online)
-    elif rate is not None and rate < _BURST_PER_S:
+    elif rate is not None and math.isfinite(rate):
+        burst = rate >= _BURST_PER_S
         if count:
             speed = in_run(server, asked, num_requests=float(count), requests_per_s=rate, front_end=online)
         else:
@@ -104,15 +107,10 @@ def predict(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any] | 
 
 
 def _closed(server: Server, asked: Requests, clients: float, count: float | None, *, online: bool) -> Speed:
-    if count is None or count > _WAVES_STATED * 4 * clients or clients < server.num_lanes * 4:
-        return in_closed_loop(server, asked, clients, front_end=online)
+    count = _WAVES_CUSTOMARY * clients if count is None else count
+    if count > 40 * clients or clients < server.num_lanes * 4:
+        return in_closed_loop(server, asked, clients, num_requests=count, front_end=online)
     return in_run(server, asked, num_requests=max(count, clients), clients=clients, front_end=online)
-
-
-def _capped(server: Server, most: float) -> Server:
-    from dataclasses import replace  # noqa: PLC0415
-
-    return replace(server, max_running=min(server.max_running, most))
 
 
 def _rate(value: object) -> float | None:
@@ -137,8 +135,8 @@ def _lengths(load: Mapping[str, Any]) -> tuple[Lengths, Lengths, tuple[tuple[flo
     elif _CONVERSATIONS.search(dataset):
         inputs, outputs = Exponential(mean_tokens=prompt), Exponential(mean_tokens=answer)
     points = load.get("input_tokens_percentiles") or {}
-    if "p25" in points and "p75" in points and points["p75"] > points["p25"]:
-        inputs = parse_lengths(f"lognormal:p25={points['p25']},p75={points['p75']}")
+    if "p50" in points and "p99" in points and points["p99"] > points["p50"]:
+        inputs = parse_lengths(f"lognormal:p50={points['p50']},p99={points['p99']}")
     most = load.get("output_tokens_max")
     return inputs, outputs, answer_nodes(outputs, None if most is None else float(most))
 

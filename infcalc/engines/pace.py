@@ -113,13 +113,18 @@ _PACE: Mapping[str, tuple[Since[Pace], ...]] = {
     "tensorrt-llm": (
         Since(
             version=(0,),
-            value=_pace(Order.MIXED, 20, 0.5, 3, request_ms=0.2, token_us=2, latency_ms=1),
+            value=_pace(Order.MIXED, 45, 0.5, 3, request_ms=0.2, token_us=2, latency_ms=3),
             source="TensorRT-LLM, compiled engines with the C++ runtime",
         ),
         Since(
             version=(1,),
-            value=_pace(Order.MIXED, 20, 0.8, 5, request_ms=0.5, token_us=5, latency_ms=4),
+            value=_pace(Order.MIXED, 20, 0.8, 5, request_ms=0.5, token_us=5, latency_ms=90),
             source="TensorRT-LLM 1.0: PyTorch backend with overlap scheduler",
+        ),
+        Since(
+            version=(1, 2),
+            value=_pace(Order.MIXED, 20, 0.6, 4, request_ms=0.5, token_us=5, latency_ms=20),
+            source="TensorRT-LLM 1.2",
         ),
     ),
     "llama.cpp": (
@@ -132,7 +137,7 @@ _PACE: Mapping[str, tuple[Since[Pace], ...]] = {
     "gpt-fast": (
         Since(
             version=(0,),
-            value=_pace(Order.STATIC, 10, 0.1, 5, request_ms=0, token_us=0, latency_ms=0),
+            value=_pace(Order.STATIC, 30, 0.2, 5, request_ms=0, token_us=0, latency_ms=0),
             source="gpt-fast: torch.compile with CUDA graphs, no scheduler",
         ),
     ),
@@ -160,7 +165,7 @@ _PACE: Mapping[str, tuple[Since[Pace], ...]] = {
     "autoawq": (
         Since(
             version=(0,),
-            value=_pace(Order.STATIC, 120, 1.0, 10, request_ms=0, token_us=0, latency_ms=0),
+            value=_pace(Order.STATIC, 60, 0.3, 10, request_ms=0, token_us=0, latency_ms=0),
             source="AutoAWQ with fused modules on Hugging Face generate: eager, fewer launches per layer",
         ),
     ),

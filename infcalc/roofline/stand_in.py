@@ -36,14 +36,14 @@ def _fractions(gpu: Gpu, precision: str) -> tuple[float, float]:
     blackwell = "Blackwell" in gpu.architecture and "100" in gpu.architecture
     amd = gpu.vendor != "NVIDIA"
     if amd:
-        return (0.45, 100.0) if precision in {"bf16", "fp16"} else (0.38, 200.0)
+        return (0.45, 40.0) if precision in {"bf16", "fp16"} else (0.38, 60.0)
     match precision:
         case "fp4" | "int4":
-            return 0.42, 400.0
+            return 0.40, 60.0
         case "fp8" | "int8":
-            return (0.52, 300.0) if blackwell else (0.60, 150.0)
+            return (0.50, 60.0) if blackwell else (0.58, 50.0)
         case _:
-            return (0.66, 90.0) if blackwell else (0.75, 60.0) if old else (0.75, 70.0)
+            return (0.64, 40.0) if blackwell else (0.75, 30.0) if old else (0.72, 40.0)
 
 
 def _bandwidth(gpu: Gpu, bits: float) -> float:
@@ -143,10 +143,10 @@ class StepClock:
                 met = count * dp
                 weights = weights * (1 - (1 - share) ** met)
                 per_expert = met * share
-                flop_s = compute * count * (1 + half / np.maximum(per_expert, 1))
+                flop_s = compute * count * (1 + half / (per_expert + half))
                 factor = 1.25
             else:
-                flop_s = compute * (count + half) * (count > 0)
+                flop_s = compute * count * (1 + half / (count + half))
             memory_s = (weights + activation * count) / (width * bandwidth)
             total = total + factor * (memory_s**4 + flop_s**4) ** 0.25
         for per_token, per_sequence, _ in self.recurrent:
@@ -179,8 +179,9 @@ class StepClock:
             alpha = {2: 5e-6, 4: 7e-6}.get(n, 9e-6) * (1.0 if gpu.vendor == "NVIDIA" else 1.8)
             link = gpu.scale_up.bytes_per_s * (0.6 if gpu.vendor == "NVIDIA" else 0.4)
         else:
-            alpha = {2: 15e-6, 4: 25e-6}.get(n, 40e-6)
-            link = (gpu.pcie_bytes_per_s or 16e9) * {2: 0.5, 4: 0.25}.get(n, 0.12)
+            far = "GeForce" in gpu.title
+            alpha = ({2: 60e-6, 4: 75e-6}.get(n, 95e-6)) if far else {2: 15e-6, 4: 25e-6}.get(n, 40e-6)
+            link = (gpu.pcie_bytes_per_s or 16e9) * ({2: 0.35, 4: 0.35}.get(n, 0.3) if far else {2: 0.6, 4: 0.45}.get(n, 0.4))
         return np.where(size > 0, alpha + 2 * (n - 1) / n * size / link, 0.0)
 
 

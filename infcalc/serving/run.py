@@ -156,7 +156,8 @@ def _follow(
     middle: list[tuple[float, float]] = []
     prompt = max(work.prompt_tokens, _LEAST)
     for _ in range(_MOST_STRETCHES):
-        if done >= num_requests - _LEAST * num_requests:
+        # The last of so many requests ends when the flow holds less than half of one.
+        if done >= num_requests - min(0.5, 0.01 * num_requests):
             break
         if requests_per_s is not None:
             arrived = min(num_requests, requests_per_s * now_s + 1)

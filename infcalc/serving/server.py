@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from infcalc.engines.pace import Order
 from infcalc.frozen import frozen
-from infcalc.serving.batch import batch_run
+from infcalc.serving.batch import batch_run, prefill_s
 from infcalc.serving.run import finite_run
 from infcalc.serving.steady import Work, closed, flow, opened
 from infcalc.serving.times import StepTimes, step_times
@@ -110,7 +109,7 @@ def in_batch(server: Server, asked: Requests, num_sequences: int) -> Speed:
         context_tokens=asked.prompt_tokens + asked.cached_tokens,
         answers=asked.answers,
         budget_tokens=server.budget_tokens,
-        together=server.pace.order is Order.STATIC,
+        together=True,
     )
     rate = num_sequences / run.makespan_s
     return Speed(
@@ -203,9 +202,18 @@ def in_run(
 
 
 def in_closed_loop(
-    server: Server, asked: Requests, clients: float, *, think_time_s: float = 0.0, front_end: bool = True
+    server: Server,
+    asked: Requests,
+    clients: float,
+    *,
+    think_time_s: float = 0.0,
+    num_requests: float | None = None,
+    front_end: bool = True,
 ) -> Speed:
-    """Return the steady state with ``clients`` that each send their next request when they have the answer."""
+    """Return the steady state with ``clients`` that each send their next request when they have the answer.
+
+    Where ``num_requests`` is known, the first of each client count, which all come at once.
+    """
     lanes, pace = server.num_lanes, server.pace
     most = min(server.max_running, clients) / lanes
     times, work = _times(server, asked, most), _work(server, asked)
@@ -238,6 +246,14 @@ def in_closed_loop(
     if bound_by == "front end" and work.decode_tokens:
         tpot_s = (whole_s - latency_s - found.prefill_s - found.wait_s) / work.decode_tokens
     ttft_s = latency_s + queue_s + found.wait_s + found.prefill_s
+    if num_requests:
+        at_once = running
+        tokens = at_once * work.prompt_tokens
+        ready_s = prefill_s(times, tokens, work.budget_tokens)
+        steps = max(1.0, math.ceil(tokens / work.budget_tokens))
+        first_s = latency_s + ready_s * 0.5 * (1 + 1 / steps)
+        share = min(1.0, clients / num_requests)
+        ttft_s += share * max(0.0, first_s - ttft_s)
     return _steady(asked, ttft_s, tpot_s, queue_s, rate, found.num_decodes * shares, bound_by=bound_by)
 
 
