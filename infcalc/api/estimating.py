@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from infcalc.api.sizing import deployment_budgets
 from infcalc.api.users import Pool, Traffic, service
+from infcalc.engines.pace import kernel_factor
 from infcalc.frozen import frozen
 from infcalc.roofline.stand_in import Overhead, StepClock
 from infcalc.serving.server import Server
+from infcalc.spec.layers import LatentAttention, MoeFeedForward
 from infcalc.workload.lengths import Constant, mean_tokens, quantile_tokens
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
     from infcalc.api.deployment import Ask, Deployment
     from infcalc.engines.pace import Pace
+    from infcalc.serving.times import Clock
     from infcalc.spec.kv import KvFormat
+    from infcalc.spec.model import Model
     from infcalc.workload.lengths import Lengths, Node
 
 
@@ -144,8 +148,41 @@ def answer_nodes(lengths: Lengths, most_tokens: float | None = None) -> tuple[No
     return tuple((1 / _SLICES, value) for value in values)
 
 
-def clock_of(deployment: Deployment, form: KvFormat, steps: Pace) -> StepClock:
-    """Return the step clock of one lane of a deployment."""
+class _SlowedClock:
+    """A clock whose steps take longer by one factor: kernels that are not those it was measured with."""
+
+    __slots__ = ("_clock", "_factor")
+
+    def __init__(self, clock: StepClock, factor: float) -> None:
+        self._clock, self._factor = clock, factor
+
+    def step_s(self, **step: Any) -> Any:  # noqa: ANN401 - numbers or arrays
+        """Return the seconds of one step."""
+        return self._factor * self._clock.step_s(**step)
+
+
+def clock_of(deployment: Deployment, form: KvFormat, steps: Pace, engine: str | None = None) -> Clock:
+    """Return the step clock of one lane of a deployment; ``engine`` where its kernels are not those of its rules."""
+    gpu, named = deployment.gpu, engine or deployment.rules.engine
+    factor = kernel_factor(
+        named,
+        deployment.rules.version if engine in {None, deployment.rules.engine} else None,
+        latent_experts=_latent_experts(deployment.model),
+        bandwidth_bytes_per_s=gpu.bandwidth_bytes_per_s,
+        num_sms=gpu.num_sms,
+    )
+    clock = _clock(deployment, form, steps)
+    return clock if factor == 1 else _SlowedClock(clock, factor)
+
+
+def _latent_experts(model: Model) -> bool:
+    return any(
+        isinstance(run.layer.mixer, LatentAttention) and isinstance(run.layer.feed_forward, MoeFeedForward)
+        for run in model.layers
+    )
+
+
+def _clock(deployment: Deployment, form: KvFormat, steps: Pace) -> StepClock:
     return StepClock(
         deployment.model,
         deployment.gpu,
@@ -170,7 +207,7 @@ def room_for(deployment: Deployment, form: KvFormat, inputs: Lengths, outputs: L
     return float(found.requests if found.requests >= deployment.parallelism.dp else found.requests_high)
 
 
-def server_of(deployment: Deployment, clock: StepClock, steps: Pace, room: float) -> Server:
+def server_of(deployment: Deployment, clock: Clock, steps: Pace, room: float) -> Server:
     """Return the server that a deployment makes, with room for ``room`` requests in memory."""
     parallelism = deployment.parallelism
     budget = float(steps.prefill_tokens or deployment.max_num_batched_tokens)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from infcalc.catalog.lookup import Catalog
-    from infcalc.roofline.stand_in import StepClock
+    from infcalc.serving.times import Clock
 
 QUANTITIES = ("output_tokens_per_s", "tpot_s", "ttft_s", "e2e_s")
 _MS = 1e-3
@@ -43,6 +43,8 @@ class Prediction:
     deployment: Deployment
     speed: Speed
     kind: str
+    whole_s: float
+    """From the start of a batch to its last token."""
     burst: bool
     num_in_flight: float
 
@@ -101,8 +103,15 @@ def predict(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any] | 
         speed = in_closed_loop(server, asked, server.max_running, front_end=False)
     else:
         raise FileProblem("neither batch, concurrency, rate nor number of requests is stated", place=str(entry["id"]))
+    flight = float(batch or clients or count or 0)
+    together = not online and clients is None
     return Prediction(
-        deployment=deployment, speed=speed, kind=kind, burst=burst, num_in_flight=float(batch or clients or count or 0)
+        deployment=deployment,
+        speed=speed,
+        kind=kind,
+        whole_s=float(batch or count or 1) / speed.requests_per_s if together else speed.e2e_s,
+        burst=burst,
+        num_in_flight=flight,
     )
 
 
@@ -146,7 +155,7 @@ def _lengths(load: Mapping[str, Any]) -> tuple[Lengths, Lengths, tuple[tuple[flo
 
 def _machine(
     entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any]
-) -> tuple[Deployment, Any, Any, StepClock]:
+) -> tuple[Deployment, Any, Any, Clock]:
     engine = entry.get("engine") or {}
     gpu = entry.get("gpu") or {}
     flags = entry.get("flags") or {}
@@ -166,14 +175,14 @@ def _machine(
     found = known[key]
     if isinstance(found, InfcalcError):
         raise found
-    made: tuple[Deployment, Any, Any, StepClock] = found
+    made: tuple[Deployment, Any, Any, Clock] = found
     return made
 
 
 _SETTINGS = ("attention_dp", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "static_batch", "chunked_prefill")
 
 
-def _resolved(entry: Mapping[str, Any], catalog: Catalog) -> tuple[Deployment, Any, Any, StepClock]:
+def _resolved(entry: Mapping[str, Any], catalog: Catalog) -> tuple[Deployment, Any, Any, Clock]:
     from dataclasses import replace  # noqa: PLC0415
 
     engine, flags = entry.get("engine") or {}, entry.get("flags") or {}
@@ -215,7 +224,7 @@ def _resolved(entry: Mapping[str, Any], catalog: Catalog) -> tuple[Deployment, A
         from infcalc.engines.pace import Order  # noqa: PLC0415
 
         steps = replace(steps, order=Order.STATIC)
-    return base, form, steps, clock_of(base, form, steps)
+    return base, form, steps, clock_of(base, form, steps, paced)
 
 
 def _whole(value: object) -> int | None:
@@ -243,6 +252,8 @@ def measured(entry: Mapping[str, Any]) -> dict[str, tuple[float, str]]:
 def predicted(prediction: Prediction, quantity: str, statistic: str) -> float:
     """Return the prediction of a quantity in the statistic in which it was measured."""
     speed = prediction.speed
+    if quantity == "e2e_s" and prediction.whole_s != speed.e2e_s:
+        return prediction.whole_s
     name = quantity
     if statistic == "median" and quantity != "output_tokens_per_s":
         name = quantity.replace("_s", "_median_s")

@@ -84,29 +84,29 @@ _PACE: Mapping[str, tuple[Since[Pace], ...]] = {
         ),
         Since(
             version=(0, 6),
-            value=_pace(Order.PREFILL_FIRST, 30, 2.5, 25, request_ms=2, token_us=25, latency_ms=6),
+            value=_pace(Order.PREFILL_FIRST, 30, 2.5, 25, request_ms=3, token_us=80, latency_ms=6),
             source="vLLM V0 from 0.6: API server in a process of its own, output processed beside the step",
         ),
         Since(
             version=(0, 8),
-            value=_pace(Order.MIXED, 25, 1.2, 12, request_ms=1.2, token_us=15, latency_ms=6),
+            value=_pace(Order.MIXED, 25, 1.2, 12, request_ms=2.0, token_us=60, latency_ms=6),
             source="vLLM V1: engine core in a process of its own, scheduler before each step (vLLM blog 2025-01-27)",
         ),
         Since(
             version=(0, 14),
-            value=_pace(Order.MIXED, 22, 0.5, 5, request_ms=1.0, token_us=10, latency_ms=6),
+            value=_pace(Order.MIXED, 22, 0.5, 5, request_ms=1.5, token_us=50, latency_ms=6),
             source="vLLM V1 from 0.14: asynchronous scheduling by default",
         ),
     ),
     "sglang": (
         Since(
             version=(0,),
-            value=_pace(Order.PREFILL_FIRST, 25, 1.5, 8, request_ms=1.2, token_us=15, latency_ms=8),
+            value=_pace(Order.PREFILL_FIRST, 25, 1.5, 8, request_ms=2.0, token_us=60, latency_ms=8),
             source="SGLang: zero-overhead scheduler from 0.4 (LMSYS blog 2024-12-04)",
         ),
         Since(
             version=(0, 5),
-            value=_pace(Order.PREFILL_FIRST, 22, 0.8, 4, request_ms=1.0, token_us=10, latency_ms=8),
+            value=_pace(Order.PREFILL_FIRST, 22, 0.8, 4, request_ms=1.5, token_us=50, latency_ms=8),
             source="SGLang 0.5: overlap scheduler on by default",
         ),
     ),
@@ -118,12 +118,12 @@ _PACE: Mapping[str, tuple[Since[Pace], ...]] = {
         ),
         Since(
             version=(1,),
-            value=_pace(Order.MIXED, 20, 0.8, 5, request_ms=0.5, token_us=5, latency_ms=90),
+            value=_pace(Order.MIXED, 20, 0.8, 5, request_ms=1.5, token_us=60, latency_ms=90),
             source="TensorRT-LLM 1.0: PyTorch backend with overlap scheduler",
         ),
         Since(
             version=(1, 2),
-            value=_pace(Order.MIXED, 20, 0.6, 4, request_ms=0.5, token_us=5, latency_ms=20),
+            value=_pace(Order.MIXED, 20, 0.6, 4, request_ms=1.5, token_us=50, latency_ms=20),
             source="TensorRT-LLM 1.2",
         ),
     ),
@@ -170,6 +170,33 @@ _PACE: Mapping[str, tuple[Since[Pace], ...]] = {
         ),
     ),
 }
+
+_BYTES_PER_S_PER_SM = {"llama.cpp": 8.3e9}
+"""Most that an engine's matrix-vector kernels read, per multiprocessor: 0.7 to 0.95 TB/s on cards of 82 to 114."""
+_EARLY: Mapping[str, tuple[tuple[int, ...], float]] = {
+    "vllm": ((0, 8), 2.0),
+    "sglang": ((0, 4, 5), 2.0),
+    "tensorrt-llm": ((0, 19), 2.0),
+}
+"""Until when latent attention with routed experts ran on kernels of its first months, and how much longer it took."""
+
+
+def kernel_factor(
+    engine: str, version: str | None, *, latent_experts: bool, bandwidth_bytes_per_s: float, num_sms: int | None
+) -> float:
+    """Return how much longer an engine's own kernels take than those the clock knows; 1 where nothing is known.
+
+    ``latent_experts``: latent attention together with routed experts, whose kernels came late.
+    """
+    found = 1.0
+    if latent_experts and engine in _EARLY and version is not None:
+        until, factor = _EARLY[engine]
+        if parse_version(version.partition("+")[0]) < until:
+            found *= factor
+    if engine in _BYTES_PER_S_PER_SM and num_sms:
+        found *= max(1.0, 0.8 * bandwidth_bytes_per_s / (_BYTES_PER_S_PER_SM[engine] * num_sms))
+    return found
+
 
 PACED = tuple(_PACE)
 """Engines whose pace is known: those of :data:`infcalc.engines.rules.ENGINES`, and some that serve no ledger."""

@@ -145,6 +145,7 @@ class StepClock:
                 per_expert = met * share
                 flop_s = compute * count * (1 + half / (per_expert + half))
                 factor = 1.25
+                flop_s = flop_s * 1.5
             else:
                 flop_s = compute * count * (1 + half / (count + half))
             memory_s = (weights + activation * count) / (width * bandwidth)

@@ -80,7 +80,7 @@ class _Followed:
     def __init__(self) -> None:
         self.cohorts: list[tuple[int, float, float, float, float]] = []
         self.ends_s: list[float] = []
-        self.middle = (0.0, 0.0, 0.0, 0.0)
+        self.middle: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
         self.weight_s = 0.0
 
     def result(self, num_requests: float, *, queued: bool) -> RunResult:
@@ -233,9 +233,10 @@ def _follow(
         if running < _LEAST:
             running, tokens = 0.0, 0.0
     found.makespan_s = max(now_s, _LEAST)
-    inner = [pair for pair in middle if 0.35 * num_requests <= pair[0] <= 0.75 * num_requests]
-    if len(inner) > 1:
-        found.middle = (*inner[0], *inner[-1])
+    # First passages: where requests end in waves, a share of the requests is a whole number of them.
+    marks = [next((pair for pair in middle if pair[0] >= share * num_requests), None) for share in (0.35, 0.75)]
+    if marks[0] is not None and marks[1] is not None:
+        found.middle = (*marks[0], *marks[1])
     return found
 
 
