@@ -155,6 +155,8 @@ def _follow(
     ends_s.append(0.0)
     middle: list[tuple[float, float]] = []
     prompt = max(work.prompt_tokens, _LEAST)
+    # What comes at the very start finds an empty house and fills it; its prompts are computed one after the other.
+    filling = 0.0 if requests_per_s is not None else min(places, num_requests) * 0.999
     for _ in range(_MOST_STRETCHES):
         # The last of so many requests ends when the flow holds less than half of one.
         if done >= num_requests - min(0.5, 0.01 * num_requests):
@@ -179,11 +181,11 @@ def _follow(
                 entering = min(room, stretch * max(1.0, work.budget_tokens - running) / prompt)
                 step_s = woven_step_s(times, work, running, entering * prompt / stretch, context)
                 taken_s = stretch * step_s
-                own_s = 0.0
+                first_s = now_s
                 if entering > _LEAST:
-                    chunk = min(prompt, max(1.0, work.budget_tokens - running))
-                    own_s = prompt / chunk * times.at(running, context, chunk)
-                first_s = now_s + max(own_s, 0.5 * min(taken_s, 2 * own_s + step_s))
+                    first_s += _first_s(
+                        times, work, running, context, entering, together=admitted < filling, stretch=stretch
+                    )
             else:
                 entering = room
                 plain_s = stretch * times.at(running, context)
@@ -196,7 +198,8 @@ def _follow(
                     more_s = new / chunk * times.at(0, context, chunk)
                     taken_s += more_s
                     own_s = times.at(0, context, chunk) * max(1.0, prompt / chunk)
-                    first_s = now_s + max(own_s, 0.5 * more_s)
+                    residual_s = 0.0 if admitted < filling else 0.5 * plain_s / stretch
+                    first_s = now_s + residual_s + max(own_s, 0.5 * more_s if admitted < filling else 0.0)
         if entering > _LEAST:
             place = admitted + 0.5 * entering
             if requests_per_s is not None:
@@ -238,6 +241,29 @@ def _follow(
     if marks[0] is not None and marks[1] is not None:
         found.middle = (*marks[0], *marks[1])
     return found
+
+
+def _first_s(
+    times: StepTimes,
+    work: Work,
+    running: float,
+    context: float,
+    entering: float,
+    *,
+    together: bool,
+    stretch: float,
+) -> float:
+    """Return the mean time from admission to the first token of prompts that are woven into decode steps."""
+    room = max(1.0, work.budget_tokens - running)
+    prompt = work.prompt_tokens
+    chunk = min(prompt, room)
+    own_s = prompt / chunk * times.at(running, context, chunk)
+    tokens = entering * prompt
+    if together:
+        steps = max(1.0, tokens / room)
+        return max(own_s, 0.5 * (1 + 1 / steps) * steps * times.at(running, context, min(room, tokens)))
+    busy = min(0.9, tokens / stretch / room)
+    return 0.5 * times.at(running, context) + own_s * (1 + 0.5 * busy / (1 - busy))
 
 
 def _came(ends: list[tuple[float, float]], place: float, now_s: float) -> float:
