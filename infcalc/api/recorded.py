@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from infcalc.errors import FileProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 FULL = "full"
 """Quality of the entries that are scored: settings and figures are all there."""
@@ -24,22 +27,32 @@ _MOST = 2**40
 _SHOWN_LETTERS = 40
 
 
-def checked(entries: object, place: str) -> tuple[list[dict[str, Any]], list[FileProblem]]:
+def checked(
+    entries: object,
+    place: str,
+    *,
+    entry: Callable[[dict[str, Any], str], dict[str, Any]] | None = None,
+    what: str = "recorded logs",
+    hint: str = "a list of entries with id, engine, model, gpu, quality and the printed figures",
+    every_quality: bool = False,
+) -> tuple[list[dict[str, Any]], list[FileProblem]]:
     """Return the entries of quality full in a file, and what is wrong with those that cannot be scored.
+
+    ``entry`` checks one (None: that of a start-up log); ``every_quality`` returns the others too.
 
     Raises:
         FileProblem: no list of entries, or none of them can be scored; the message names entry and key.
 
     """
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        hint = "a list of entries with id, engine, model, gpu, quality and the printed figures"
-        raise FileProblem("this is no list of recorded logs", place=place, hint=hint)
+        raise FileProblem(f"this is no list of {what}", place=place, hint=hint)
+    check = entry or _entry
     found: list[dict[str, Any]] = []
     problems: list[FileProblem] = []
-    for number, entry in enumerate(entries, start=1):
-        if entry.get("quality") == FULL:
+    for number, one in enumerate(entries, start=1):
+        if every_quality or one.get("quality") == FULL:
             try:
-                found.append(_entry(entry, f"{place}, {_called(entry, number)}"))
+                found.append(check(one, f"{place}, {_called(one, number)}"))
             except FileProblem as problem:
                 problems.append(problem)
     if problems and not found:
@@ -82,6 +95,63 @@ def _entry(entry: dict[str, Any], place: str) -> dict[str, Any]:
             if whole:
                 found[key] = int(value)
     return found
+
+
+_PARTS = ("engine", "gpu", "parallel", "workload", "measured", "flags", "source")
+_LOAD_COUNTS = ("num_requests", "concurrency", "batch")
+_LOAD_AMOUNTS = ("input_tokens", "output_tokens", "output_tokens_max")
+_MEASURED_AMOUNTS = ("output_tok_s", "speedup")
+_MEASURED_TIMES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
+
+
+def measurement(entry: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return an entry of a file of measured runs, checked: each part a mapping, each amount a number.
+
+    Raises:
+        FileProblem: the message names entry and key.
+
+    """
+    found = dict(entry)
+    for key in _PARTS:
+        part = entry.get(key)
+        if part is None:
+            found[key] = {}
+        elif not isinstance(part, dict):
+            raise _wrong(key, part, "a mapping", place)
+    load, measured, ranks = found["workload"], found["measured"], found["parallel"]
+    for part, keys, what, least in (
+        (load, _LOAD_COUNTS, "a whole number, 1 or more", 1),
+        (ranks, ("tp", "pp", "dp", "ep"), "a whole number, 1 or more", 1),
+        (load, _LOAD_AMOUNTS, "a number of tokens", 0),
+        (measured, _MEASURED_AMOUNTS, "a positive number", 0),
+    ):
+        _check_amounts(part, keys, what, least, place)
+    for key in _MEASURED_TIMES:
+        values = measured.get(key)
+        if values is not None:
+            if not isinstance(values, dict):
+                raise _wrong(key, values, "a mapping with mean, median or unspecified", place)
+            _check_amounts(values, tuple(values), "a number of milliseconds", 0, place)
+    rate = load.get("request_rate")
+    if rate is not None and not (rate in {"inf", ".inf"} or (_is_number(rate) and float(rate) > 0)):
+        raise _wrong("request_rate", rate, "a positive number of requests per second, or inf", place)
+    return found
+
+
+def _check_amounts(part: Mapping[str, Any], keys: tuple[str, ...], what: str, least: float, place: str) -> None:
+    for key in keys:
+        value = part.get(key)
+        if value is None:
+            continue
+        whole = "whole" in what
+        if not _is_number(value) or not math.isfinite(value) or not least <= value <= _MOST:
+            raise _wrong(key, value, what, place)
+        if whole and value != int(value):
+            raise _wrong(key, value, what, place)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _wrong(key: str, value: object, what: str, place: str) -> FileProblem:

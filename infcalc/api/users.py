@@ -281,6 +281,19 @@ def service(deployment: Deployment, form: KvFormat, pools: Sequence[Pool], traff
     )
 
 
+def requests_in(deployment: Deployment, form: KvFormat, traffic: Traffic, pools: Sequence[float]) -> float:
+    """Return how many requests, at their mean demand, pools of so many bytes hold (one per pipeline stage).
+
+    Of the whole replica, not rounded; infinite where a request holds nothing.
+    """
+    reserved = admission(deployment.rules.engine).reserves_answer
+    each = [_demand(deployment, form, stage, traffic, reserved=reserved) for stage in range(len(pools))]
+    counts = [
+        requests_within(size, one) for size, one in zip(pools, each, strict=True) if one.mean_bytes > 0
+    ]
+    return min(counts, default=float("inf")) * deployment.parallelism.dp
+
+
 def service_notes(deployment: Deployment, traffic: Traffic) -> tuple[str, ...]:
     """Return what requests and users rest on."""
     rule = admission(deployment.rules.engine)

@@ -14,6 +14,7 @@ from infcalc.api.answer import Answer
 from infcalc.api.deployment import Ask, Deployment, deploy, kv_format
 from infcalc.api.ledger import deployment_ledger, most_sequences
 from infcalc.api.recorded import FULL, checked
+from infcalc.api.scoring import ValidationSummary, summary
 from infcalc.catalog.free_text import read_gpu_text, read_kv_text, read_model_text, read_weights_text
 from infcalc.engines.reported import read_version_text
 from infcalc.engines.rules import parse_version
@@ -24,7 +25,7 @@ from infcalc.spec.layers import CompressedAttention, LatentAttention, Reach, Rec
 from infcalc.units import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from infcalc.catalog.lookup import Catalog
     from infcalc.engines.evidence import Evidence
@@ -69,22 +70,6 @@ class ValidationCase:
     assumed: tuple[str, ...] = ()
     """Inputs that the log does not state."""
     warnings: tuple[str, ...] = ()
-
-
-@frozen
-class ValidationSummary:
-    """The errors of one quantity in one group of cases (``all``, by engine, version, attention kind or TP)."""
-
-    quantity: str
-    group: str
-    cases: int
-    skipped: int
-    median_abs_error_fraction: float | None
-    mean_abs_error_fraction: float | None
-    p90_abs_error_fraction: float | None
-    worst: float | None
-    worst_id: str
-    band_coverage_fraction: float | None
 
 
 @frozen
@@ -508,43 +493,6 @@ def version_range(engine: str, version: str) -> str:
     found = read_version_text(engine, version).version
     at = parse_version(found) if found else (0,)
     return next((name for start, name in _RANGES if at >= start), "vllm V0")
-
-
-def summary(quantity: str, group: str, cases: Iterable[ValidationCase]) -> ValidationSummary:
-    """Return the errors of a group of cases; the 90th percentile is interpolated."""
-    members = list(cases)
-    scored = [case for case in members if case.error_fraction is not None and case.status == "scored"]
-    errors = sorted(abs(case.error_fraction or 0.0) for case in scored)
-    worst = max(scored, key=lambda case: abs(case.error_fraction or 0.0), default=None)
-    inside = [
-        case
-        for case in scored
-        if case.low is not None
-        and case.high is not None
-        and case.measured is not None
-        and case.low <= case.measured <= case.high
-    ]
-    return ValidationSummary(
-        quantity=quantity,
-        group=group,
-        cases=len(scored),
-        skipped=len(members) - len(scored),
-        median_abs_error_fraction=_quantile(errors, 0.5),
-        mean_abs_error_fraction=sum(errors) / len(errors) if errors else None,
-        p90_abs_error_fraction=_quantile(errors, 0.9),
-        worst=errors[-1] if errors else None,
-        worst_id=worst.id if worst else "",
-        band_coverage_fraction=len(inside) / len(scored) if scored else None,
-    )
-
-
-def _quantile(values: list[float], share: float) -> float | None:
-    if not values:
-        return None
-    place = share * (len(values) - 1)
-    below = int(place)
-    above = min(below + 1, len(values) - 1)
-    return values[below] + (values[above] - values[below]) * (place - below)
 
 
 def evidence() -> tuple[Evidence, ...]:

@@ -7,25 +7,31 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from infcalc.api.answer import Answer
+from infcalc.api.bands import Kind, band, kind_of
 from infcalc.api.deployment import Ask, Deployment, deploy, kv_format
-from infcalc.api.estimating import answer_nodes, clock_of, room_for, server_of
+from infcalc.api.recorded import FULL, checked, measurement
+from infcalc.api.scoring import SCORED, SKIPPED, ValidationSummary, summary
+from infcalc.api.servers import LaneClock, answer_nodes, clock_of, efficiency_of, room_for, server_of
 from infcalc.catalog.free_text import read_gpu_text, read_kv_text, read_model_text, read_weights_text
-from infcalc.engines.pace import pace
+from infcalc.engines.pace import Order, pace
 from infcalc.engines.reported import read_engine_text, read_version_text
 from infcalc.errors import FileProblem, InfcalcError
 from infcalc.frozen import frozen
-from infcalc.serving.server import Requests, Server, Speed, at_rate, decoding, in_batch, in_closed_loop, in_run
-from infcalc.spec.layers import MoeFeedForward
+from infcalc.serving.server import Requests, Server, Speed, decoding, in_batch, in_closed_loop, in_open_run, in_run
+from infcalc.spec.explain import Input
 from infcalc.workload.lengths import Constant, Exponential, Lengths, Lognormal, Uniform, mean_tokens, parse_lengths
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from infcalc.catalog.lookup import Catalog
-    from infcalc.serving.times import Clock
-
+    from infcalc.engines.pace import Pace
+    from infcalc.spec.kv import KvFormat
+    
 QUANTITIES = ("output_tokens_per_s", "tpot_s", "ttft_s", "e2e_s")
 _MS = 1e-3
 _ONLINE = "serving"
@@ -59,16 +65,18 @@ def predict(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any] | 
     known = {} if known is None else known
     flags = entry.get("flags") or {}
     load = entry.get("workload") or {}
+    if flags.get("disaggregated"):
+        raise FileProblem("prefill and decode on servers of their own are not modelled", place=_text(entry.get("id")))
     deployment, form, steps, clock = _machine(entry, catalog, known)
     inputs, outputs, answers = _lengths(load)
-    asked = Requests(prompt_tokens=mean_tokens(inputs), cached_tokens=0.0, answers=answers)
     shared = float(flags.get("shared_prefix_fraction") or 0.0)
-    if shared:
-        asked = Requests(
-            prompt_tokens=asked.prompt_tokens * (1 - shared),
-            cached_tokens=asked.prompt_tokens * shared,
-            answers=answers,
-        )
+    prompt = mean_tokens(inputs)
+    asked = Requests(
+        prompt_tokens=prompt * (1 - shared),
+        cached_tokens=prompt * shared,
+        answers=answers,
+        varied=isinstance(inputs, Exponential | Lognormal),
+    )
     kind = str(entry.get("kind"))
     room_key = ("room", id(clock), inputs, outputs)
     if room_key not in known:
@@ -90,10 +98,7 @@ def predict(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any] | 
         speed = _closed(server, asked, float(clients), float(count) if count else None, online=online)
     elif rate is not None and math.isfinite(rate):
         burst = rate >= _BURST_PER_S
-        if count:
-            speed = in_run(server, asked, num_requests=float(count), requests_per_s=rate, front_end=online)
-        else:
-            speed = at_rate(server, asked, rate, front_end=online)
+        speed = in_open_run(server, asked, rate, float(count) if count else None, front_end=online)
     elif count is not None:
         burst = online
         speed = in_run(server, asked, num_requests=float(count), front_end=online)
@@ -155,7 +160,7 @@ def _lengths(load: Mapping[str, Any]) -> tuple[Lengths, Lengths, tuple[tuple[flo
 
 def _machine(
     entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any]
-) -> tuple[Deployment, Any, Any, Clock]:
+) -> tuple[Deployment, KvFormat, Pace, LaneClock]:
     engine = entry.get("engine") or {}
     gpu = entry.get("gpu") or {}
     flags = entry.get("flags") or {}
@@ -175,16 +180,14 @@ def _machine(
     found = known[key]
     if isinstance(found, InfcalcError):
         raise found
-    made: tuple[Deployment, Any, Any, Clock] = found
+    made: tuple[Deployment, KvFormat, Pace, LaneClock] = found
     return made
 
 
 _SETTINGS = ("attention_dp", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "static_batch", "chunked_prefill")
 
 
-def _resolved(entry: Mapping[str, Any], catalog: Catalog) -> tuple[Deployment, Any, Any, Clock]:
-    from dataclasses import replace  # noqa: PLC0415
-
+def _resolved(entry: Mapping[str, Any], catalog: Catalog) -> tuple[Deployment, KvFormat, Pace, LaneClock]:
     engine, flags = entry.get("engine") or {}, entry.get("flags") or {}
     ranks, gpu_said = entry.get("parallel") or {}, entry.get("gpu") or {}
     serves, paced = read_engine_text(str(engine.get("name") or ""))
@@ -221,10 +224,8 @@ def _resolved(entry: Mapping[str, Any], catalog: Catalog) -> tuple[Deployment, A
     form, _, _ = kv_format(base, word)
     steps = pace(paced, version if serves == paced else None, base.rules.generation if paced == "vllm" else "").value
     if flags.get("static_batch"):
-        from infcalc.engines.pace import Order  # noqa: PLC0415
-
         steps = replace(steps, order=Order.STATIC)
-    return base, form, steps, clock_of(base, form, steps, paced)
+    return base, form, steps, clock_of(base, form, steps, efficiency_of(catalog, base.gpu), paced)
 
 
 def _whole(value: object) -> int | None:
@@ -260,13 +261,181 @@ def predicted(prediction: Prediction, quantity: str, statistic: str) -> float:
     return float(getattr(speed, name))
 
 
-def kind_of(prediction: Prediction) -> str:
-    """Return the class whose goals a case is held to."""
-    deployment = prediction.deployment
-    if deployment.gpu.vendor != "NVIDIA":
-        return "AMD and others"
-    moe = any(isinstance(run.layer.feed_forward, MoeFeedForward) for run in deployment.model.layers)
-    return "NVIDIA MoE" if moe else "NVIDIA dense"
+# Prediction -> cases -------------------------------------------------------------------------------------------------
 
 
-_UNUSED = Lognormal
+@frozen
+class ServingCase:
+    """One quantity of one measured run: what was measured, what is predicted without it, and how far off that is."""
+
+    id: str
+    kind: str
+    """The class whose goals the case is held to; ``burst``: all requests at once, without a cap on how many run."""
+    engine: str
+    version: str
+    gpu: str
+    precision: str
+    tp: int | None
+    batch: int | None
+    """Sequences, clients or requests at once, as far as the load states them."""
+    group: str
+    """Of the source."""
+    status: str
+    reason: str
+    quantity: str
+    statistic: str
+    """``median``, ``mean`` or ``unspecified`` of the measurement; the prediction is of the same."""
+    measured: float | None
+    predicted: float | None
+    low: float | None
+    high: float | None
+    error_fraction: float | None
+
+
+@frozen
+class ServingValidation:
+    """All cases of a file and their summary."""
+
+    cases: tuple[ServingCase, ...]
+    summary: tuple[ValidationSummary, ...]
+
+
+def validate_serving(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[ServingValidation]:
+    """Return the predictions for every entry of a file of measured runs, against what was measured.
+
+    Raises:
+        FileProblem: no such file, or not a list of entries.
+
+    """
+    from infcalc import files  # noqa: PLC0415 - opening files is only needed here
+
+    entries, problems = checked(
+        files.read_yaml(path),
+        path,
+        entry=measurement,
+        what="measured runs",
+        hint="a list of entries with id, engine, model, gpu, parallel, workload, measured and quality",
+        every_quality=True,
+    )
+    result = validated_serving(entries, files.load_catalog(catalogs))
+    if not result.cases:
+        raise FileProblem(
+            "none of its entries is of quality full and states a figure",
+            place=path,
+            hint="set quality: full, and measured.output_tok_s, tpot_ms, ttft_ms or e2e_ms",
+        )
+    return Answer(
+        command="validate",
+        results=(result,),
+        inputs=(
+            Input(name="file", value=path, origin="given"),
+            Input(name="entries", value=len(entries), origin="of any quality"),
+        ),
+        assumptions=(
+            "scored are entries of quality full that do not draft; errors are of the prediction, relative to the "
+            "measurement, of its median where one is stated, else of its mean",
+            "no measured figure goes into a prediction",
+            "bursts (all requests at once, no cap on how many run) are a class of their own: what the client and the "
+            "front end do then is not modelled well",
+        ),
+        warnings=tuple(f"left out: {problem.place}: {problem.message} ({problem.hint})" for problem in problems),
+    )
+
+
+def validated_serving(entries: Sequence[Mapping[str, Any]], catalog: Catalog) -> ServingValidation:
+    """Return the cases and summary of a list of entries."""
+    known: dict[Any, Any] = {}
+    cases = tuple(case for entry in entries for case in _cases(entry, catalog, known))
+    return ServingValidation(cases=cases, summary=_summaries(cases))
+
+
+def _cases(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any]) -> list[ServingCase]:
+    said, flags = entry.get("measured") or {}, entry.get("flags") or {}
+    if entry.get("kind") == "speculative" or flags.get("spec"):
+        if said.get("speedup") is None:
+            return []
+        reason = "the speedup of drafting in a server is not predicted yet"
+        return [_case(entry, "speedup", (float(said["speedup"]), ""), None, reason=reason)]
+    if entry.get("quality") != FULL:
+        return []
+    figures = measured(entry)
+    try:
+        prediction = predict(entry, catalog, known)
+    except InfcalcError as problem:
+        return [_case(entry, quantity, figure, None, reason=problem.message) for quantity, figure in figures.items()]
+    return [_case(entry, quantity, figure, prediction) for quantity, figure in figures.items()]
+
+
+def _case(
+    entry: Mapping[str, Any],
+    quantity: str,
+    figure: tuple[float, str],
+    prediction: Prediction | None,
+    *,
+    reason: str = "",
+) -> ServingCase:
+    engine, load, ranks = entry.get("engine") or {}, entry.get("workload") or {}, entry.get("parallel") or {}
+    value, statistic = figure
+    guess = low = high = None
+    kind = ""
+    if prediction is not None:
+        guess = predicted(prediction, quantity, statistic)
+        kind = Kind.BURST if prediction.burst else kind_of(prediction.deployment)
+        low, high = band(kind, quantity, guess)
+    batch = load.get("batch") or load.get("concurrency") or load.get("num_requests")
+    return ServingCase(
+        id=_text(entry.get("id")),
+        kind=kind,
+        engine=_text(engine.get("name")),
+        version=_text(engine.get("version")),
+        gpu=_text((entry.get("gpu") or {}).get("name")),
+        precision=_text(entry.get("weights")),
+        tp=ranks.get("tp"),
+        batch=None if batch is None else int(batch),
+        group=_text(entry.get("group")),
+        status=SKIPPED if guess is None else SCORED,
+        reason=reason,
+        quantity=quantity,
+        statistic=statistic,
+        measured=value,
+        predicted=guess,
+        low=low,
+        high=high,
+        error_fraction=None if guess is None or not value else (guess - value) / value,
+    )
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _summaries(cases: tuple[ServingCase, ...]) -> tuple[ValidationSummary, ...]:
+    found: list[ValidationSummary] = []
+    for quantity in dict.fromkeys(case.quantity for case in cases):
+        groups: dict[str, list[ServingCase]] = {}
+        for case in cases:
+            if case.quantity == quantity:
+                for name in _groups(case):
+                    groups.setdefault(name, []).append(case)
+        found += [summary(quantity, name, members) for name, members in groups.items()]
+    return tuple(found)
+
+
+_BATCHES = ((4, "1-4"), (64, "5-64"), (256, "65-256"))
+
+
+def _groups(case: ServingCase) -> tuple[str, ...]:
+    """Return the groups a case belongs to; bursts without a cap count in their own class and in ``all`` only."""
+    named = (f"class {case.kind or 'unknown'}", f"source {case.group}")
+    if case.kind == Kind.BURST:
+        return ("all", *named)
+    size = next((text for most, text in _BATCHES if case.batch is not None and case.batch <= most), "above 256")
+    return (
+        "all",
+        *named,
+        f"engine {case.engine}",
+        f"gpu {case.gpu}",
+        f"precision {case.precision or 'unstated'}",
+        f"tp {case.tp or 'unstated'}",
+        f"batch {size if case.batch is not None else 'unstated'}",
+    )

@@ -79,72 +79,77 @@ _PACE: Mapping[str, tuple[Since[Pace], ...]] = {
     "vllm": (
         Since(
             version=(0,),
-            value=_pace(Order.PREFILL_FIRST, 35, 5.0, 60, request_ms=3, token_us=60, latency_ms=8),
+            value=_pace(Order.PREFILL_FIRST, 15, 5.0, 60, request_ms=3, token_us=60, latency_ms=8),
             source="vLLM V0 before 0.6: 38 % of the time on the GPU with Llama 3 8B on H100 (vLLM blog 2024-09-05)",
         ),
         Since(
             version=(0, 6),
-            value=_pace(Order.PREFILL_FIRST, 30, 2.5, 25, request_ms=3, token_us=80, latency_ms=6),
+            value=_pace(Order.PREFILL_FIRST, 12, 2.5, 25, request_ms=3, token_us=80, latency_ms=6),
             source="vLLM V0 from 0.6: API server in a process of its own, output processed beside the step",
         ),
         Since(
             version=(0, 8),
-            value=_pace(Order.MIXED, 25, 1.2, 12, request_ms=2.0, token_us=60, latency_ms=6),
+            value=_pace(Order.MIXED, 6, 0.9, 10, request_ms=2.0, token_us=60, latency_ms=6),
             source="vLLM V1: engine core in a process of its own, scheduler before each step (vLLM blog 2025-01-27)",
         ),
         Since(
             version=(0, 14),
-            value=_pace(Order.MIXED, 22, 0.5, 5, request_ms=1.5, token_us=50, latency_ms=6),
+            value=_pace(Order.MIXED, 2, 0.3, 4, request_ms=1.5, token_us=50, latency_ms=6),
             source="vLLM V1 from 0.14: asynchronous scheduling by default",
         ),
     ),
     "sglang": (
         Since(
             version=(0,),
-            value=_pace(Order.PREFILL_FIRST, 25, 1.5, 8, request_ms=2.0, token_us=60, latency_ms=8),
+            value=_pace(Order.PREFILL_FIRST, 8, 1.2, 8, request_ms=2.0, token_us=60, latency_ms=8),
             source="SGLang: zero-overhead scheduler from 0.4 (LMSYS blog 2024-12-04)",
         ),
         Since(
             version=(0, 5),
-            value=_pace(Order.PREFILL_FIRST, 22, 0.8, 4, request_ms=1.5, token_us=50, latency_ms=8),
+            value=_pace(Order.PREFILL_FIRST, 4, 0.5, 4, request_ms=1.5, token_us=50, latency_ms=8),
             source="SGLang 0.5: overlap scheduler on by default",
         ),
     ),
     "tensorrt-llm": (
         Since(
             version=(0,),
-            value=_pace(Order.MIXED, 45, 0.5, 3, request_ms=0.2, token_us=2, latency_ms=3),
-            source="TensorRT-LLM, compiled engines with the C++ runtime",
+            value=_pace(Order.MIXED, 40, 0.4, 3, request_ms=0.2, token_us=2, latency_ms=3),
+            source="TensorRT-LLM, compiled engines with the C++ runtime, kernels launched one by one",
+        ),
+        Since(
+            version=(0, 15),
+            value=_pace(Order.MIXED, 8, 0.4, 3, request_ms=0.2, token_us=2, latency_ms=3),
+            source="TensorRT-LLM with CUDA graphs for generation (cuda_graph_mode)",
         ),
         Since(
             version=(1,),
-            value=_pace(Order.MIXED, 20, 0.8, 5, request_ms=1.5, token_us=60, latency_ms=90),
+            value=_pace(Order.MIXED, 4, 0.5, 4, request_ms=1.5, token_us=60, latency_ms=90),
             source="TensorRT-LLM 1.0: PyTorch backend with overlap scheduler",
         ),
         Since(
             version=(1, 2),
-            value=_pace(Order.MIXED, 20, 0.6, 4, request_ms=1.5, token_us=50, latency_ms=20),
+            value=_pace(Order.MIXED, 2, 0.4, 3, request_ms=1.5, token_us=50, latency_ms=20),
             source="TensorRT-LLM 1.2",
         ),
     ),
     "llama.cpp": (
         Since(
             version=(0,),
-            value=_pace(Order.MIXED, 18, 0.1, 50, token_us=20, latency_ms=2),
+            value=_pace(Order.MIXED, 5, 0.1, 50, token_us=20, latency_ms=2),
             source="llama.cpp CUDA backend, 2024",
         ),
     ),
     "gpt-fast": (
         Since(
             version=(0,),
-            value=_pace(Order.STATIC, 30, 0.2, 5, request_ms=0, token_us=0, latency_ms=0),
+            value=_pace(Order.STATIC, 10, 0.2, 5, request_ms=0, token_us=0, latency_ms=0),
             source="gpt-fast: torch.compile with CUDA graphs, no scheduler",
         ),
     ),
     "lmdeploy": (
         Since(
             version=(0,),
-            value=_pace(Order.PREFILL_FIRST, 15, 0.5, 5, request_ms=0.5, token_us=10, latency_ms=3),
+            value=_pace(Order.PREFILL_FIRST, 6, 0.4, 5, request_ms=0.5, token_us=10, latency_ms=3),
             source="LMDeploy TurboMind: C++ persistent batching",
         ),
     ),
@@ -165,14 +170,14 @@ _PACE: Mapping[str, tuple[Since[Pace], ...]] = {
     "autoawq": (
         Since(
             version=(0,),
-            value=_pace(Order.STATIC, 60, 0.3, 10, request_ms=0, token_us=0, latency_ms=0),
+            value=_pace(Order.STATIC, 40, 0.3, 10, request_ms=0, token_us=0, latency_ms=0),
             source="AutoAWQ with fused modules on Hugging Face generate: eager, fewer launches per layer",
         ),
     ),
 }
 
-_BYTES_PER_S_PER_SM = {"llama.cpp": 8.3e9}
-"""Most that an engine's matrix-vector kernels read, per multiprocessor: 0.7 to 0.95 TB/s on cards of 82 to 114."""
+_BYTES_PER_S_PER_SM = {"llama.cpp": 12e9}
+"""Most that an engine's matrix-vector kernels read, per multiprocessor: some 1 TB/s on cards of 82 to 114."""
 _EARLY: Mapping[str, tuple[tuple[int, ...], float]] = {
     "vllm": ((0, 8), 2.0),
     "sglang": ((0, 4, 5), 2.0),

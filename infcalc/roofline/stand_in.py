@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from infcalc.spec.parallelism import Parallelism
     from infcalc.spec.weights import WeightQuantization
 
+GpuEfficiency = None
+
+
+def curves_of(gpu: Gpu, efficiency: None) -> Gpu:
+    """Return the GPU: there are no curves yet."""
+    del efficiency
+    return gpu
+
+
 _CONTEXTS = (0, 64, 128, 512, 1024, 2048, 4096, 16384, 131072, 1048576)
 _PREFIXES = (1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536, 262144)
 _MANY = 1 << 17
@@ -57,14 +66,19 @@ class StepClock:
     def __init__(
         self,
         model: Model,
-        gpu: Gpu,
+        curves: Gpu,
         *,
         parallelism: Parallelism,
         quantization: WeightQuantization | None,
         kv: KvFormat,
         overhead: Overhead,
+        library: str | None = None,
     ) -> None:
-        import numpy as np
+        import numpy as np  # noqa: PLC0415
+
+        del library
+        gpu = curves
+        self.num_stages = parallelism.pp
 
         self.np = np
         self.gpu, self.overhead, self.parallelism = gpu, overhead, parallelism
@@ -116,6 +130,10 @@ class StepClock:
         self.contexts = np.array(_CONTEXTS, dtype=float)
         self.peak = compute_precision(gpu, "bf16")[1]
         self.moe = any(row[0] is OpKind.MOE for row in self.linear)
+
+    def slowest_s(self, **step: Any) -> Any:
+        """Return the seconds of the slowest stage."""
+        return self.step_s(**step) / self.num_stages
 
     def step_s(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.frozen import frozen
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from infcalc.serving.times import Clock
     from infcalc.workload.lengths import Node
 
-_FEW_CLIENTS = 6.0
-_MANY_WAVES = 40.0
+_LONG_RUN = 15.0
+"""Lives of a request from which on a run counts as steady."""
 
 
 @frozen
@@ -25,6 +26,8 @@ class Server:
     """What serves: ``num_lanes`` lanes alike, each of which takes its own steps, behind one front end."""
 
     clock: Clock
+    full_clock: Clock
+    """Where every lane is busy: in a pipeline, the slowest stage sets the pace."""
     pace: Pace
     num_lanes: int
     budget_tokens: float
@@ -40,7 +43,8 @@ class Requests:
     prompt_tokens: float
     cached_tokens: float
     answers: tuple[Node, ...]
-    longest_prompt_tokens: float = 0.0
+    varied: bool = False
+    """Prompts differ as those of conversations do."""
 
     @property
     def answer_tokens(self) -> float:
@@ -72,11 +76,11 @@ class Speed:
     bound_by: str
 
 
-def _times(server: Server, asked: Requests, most: float) -> StepTimes:
+def _times(server: Server, asked: Requests, most: float, *, busy: bool = True) -> StepTimes:
     longest = max(length for _, length in asked.answers)
     start = asked.prompt_tokens + asked.cached_tokens
     return step_times(
-        server.clock,
+        server.full_clock if busy else server.clock,
         most_decodes=max(1.0, most),
         least_context_tokens=start,
         most_context_tokens=start + max(longest, 1.0),
@@ -93,6 +97,7 @@ def _work(server: Server, asked: Requests) -> Work:
         decode_tokens=max(0.0, asked.answer_tokens - 1),
         budget_tokens=server.budget_tokens,
         order=server.pace.order,
+        varied=asked.varied,
     )
 
 
@@ -101,7 +106,7 @@ def in_batch(server: Server, asked: Requests, num_sequences: int) -> Speed:
     each = math.ceil(num_sequences / server.num_lanes)
     if num_sequences > server.max_running:
         return in_run(server, asked, num_requests=num_sequences, front_end=False)
-    times = _times(server, asked, each)
+    times = _times(server, asked, each, busy=num_sequences >= server.num_lanes)
     run = batch_run(
         times,
         num_sequences=each,
@@ -216,7 +221,7 @@ def in_closed_loop(
     """
     lanes, pace = server.num_lanes, server.pace
     most = min(server.max_running, clients) / lanes
-    times, work = _times(server, asked, most), _work(server, asked)
+    times, work = _times(server, asked, most, busy=clients >= lanes), _work(server, asked)
     latency_s = pace.latency_s if front_end else 0.0
     each_s = pace.request_s + asked.answer_tokens * pace.token_s if front_end else 0.0
     running = max(1.0, most) if clients >= lanes else 1.0
@@ -280,10 +285,26 @@ def at_rate(server: Server, asked: Requests, requests_per_s: float, *, front_end
     )
 
 
+def in_open_run(
+    server: Server, asked: Requests, requests_per_s: float, num_requests: float | None, *, front_end: bool = True
+) -> Speed:
+    """Return the speed of requests at a mean rate: of ``num_requests`` of them, or for ever.
+
+    A run much longer than a request, at a rate the server keeps up with, is the steady state and an end.
+    """
+    steady = at_rate(server, asked, requests_per_s, front_end=front_end)
+    if num_requests is None:
+        return steady
+    whole_s = num_requests / requests_per_s
+    if not steady.stable or whole_s < _LONG_RUN * steady.e2e_s:
+        return in_run(server, asked, num_requests=num_requests, requests_per_s=requests_per_s, front_end=front_end)
+    rate = num_requests / (whole_s + steady.e2e_s)
+    return replace(steady, requests_per_s=rate, output_tokens_per_s=rate * asked.answer_tokens)
+
+
 def at_most(server: Server, asked: Requests, *, front_end: bool = True) -> Speed:
     """Return the steady state when more wait than memory and the engine admit: the maximum throughput."""
-    speed = in_closed_loop(server, asked, server.max_running, front_end=front_end)
-    return speed
+    return in_closed_loop(server, asked, server.max_running, front_end=front_end)
 
 
 def _steady(
@@ -314,8 +335,6 @@ def _steady(
 
 
 def _unstable(speed: Speed) -> Speed:
-    from dataclasses import replace  # noqa: PLC0415
-
     return replace(speed, stable=False)
 
 

@@ -31,6 +31,13 @@ class Work:
     """Mean tokens of an answer after its first."""
     budget_tokens: float
     order: Order
+    varied: bool = False
+    """Prompts differ as those of conversations do: their lengths are taken as exponential."""
+
+
+_VARIED = ((0.8535533905932737, 0.5857864376269049), (0.14644660940672624, 3.414213562373095))
+"""Gauss-Laguerre: weights and lengths, in means, of an exponential."""
+_ALIKE = ((1.0, 1.0),)
 
 
 @frozen
@@ -61,8 +68,12 @@ def woven_step_s(times: StepTimes, work: Work, num_decodes: float, new_tokens: f
         chunk = min(max(new_tokens, min(work.prompt_tokens, room)), room)
         # More than a step's room: further steps are needed for one token of each.
         steps = new_tokens / chunk
-        mixed = times.at(num_decodes, context_tokens, chunk)
-        return plain + steps * (mixed - plain) if steps <= 1 else steps * mixed
+        more = 0.0
+        for weight, length in _VARIED if work.varied else _ALIKE:
+            # A prompt beyond the room of a step takes several.
+            parts = max(1.0, chunk * length / room)
+            more += weight * parts * (times.at(num_decodes, context_tokens, chunk * length / parts) - plain)
+        return plain + steps * more if steps <= 1 else steps * (plain + more)
     chunk = min(max(new_tokens, work.prompt_tokens), work.budget_tokens)
     return plain + new_tokens / chunk * times.at(0, context_tokens, chunk)
 

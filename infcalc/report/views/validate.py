@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING
 
 from infcalc.report.table import Column, Table, View, count
 from infcalc.report.views.frame import view_of
-from infcalc.units import format_bytes
+from infcalc.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
     from infcalc.api.validating import ValidationResult
+    from infcalc.api.validating_serving import ServingValidation
 
 
-def view(answer: Answer[ValidationResult]) -> View:
+def view(answer: Answer[ValidationResult] | Answer[ServingValidation]) -> View:
     """Return the cases, the summary over all of them, and the summary by group."""
     result = answer.result
     cases = Table(
-        title="Predictions against recorded logs",
+        title="Predictions against records",
         columns=(
-            Column(key="id", heading="log", left=True),
+            Column(key="id", heading="entry", left=True),
             Column(key="quantity", heading="quantity", left=True),
             Column(key="measured", heading="measured", text_key="measured_text"),
             Column(key="predicted", heading="predicted", text_key="predicted_text"),
@@ -51,9 +52,9 @@ def view(answer: Answer[ValidationResult]) -> View:
     return view_of(answer, tables=(cases, _summary(result, "all"), _summary(result, "")))
 
 
-def _summary(result: ValidationResult, group: str) -> Table:
+def _summary(result: ValidationResult | ServingValidation, group: str) -> Table:
     return Table(
-        title="All logs" if group else "By engine, version, attention and TP",
+        title="All of them" if group else "By group",
         columns=(
             Column(key="quantity", heading="quantity", left=True),
             *(() if group else (Column(key="group", heading="group", left=True),)),
@@ -64,7 +65,7 @@ def _summary(result: ValidationResult, group: str) -> Table:
             Column(key="p90_abs_error_fraction", heading="p90", show=_share),
             Column(key="worst", heading="worst", show=_share),
             Column(key="band_coverage_fraction", heading="in band", show=_share),
-            Column(key="worst_id", heading="worst log", left=True, aside=True),
+            Column(key="worst_id", heading="worst entry", left=True, aside=True),
         ),
         rows=tuple(
             {
@@ -90,6 +91,10 @@ def _shown(quantity: str, value: float | None) -> str | None:
         return None
     if quantity.endswith("_bytes"):
         return format_bytes(value)
+    if quantity.endswith("_per_s"):
+        return f"{value:,.4g}"
+    if quantity.endswith("_s"):
+        return format_seconds(value)
     if quantity.endswith("_fraction"):
         return f"{value:.1%}"
     return f"{value:,.2f}" if quantity == "max_concurrency" else f"{value:,.0f}"

@@ -1,0 +1,139 @@
+"""From a deployment to the server it makes: its clock, its room for requests, its engine's pace."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from infcalc.api.sizing import deployment_budgets
+from infcalc.api.users import Traffic, requests_in
+from infcalc.engines.pace import kernel_factor
+from infcalc.roofline.stand_in import Overhead, StepClock, curves_of
+from infcalc.serving.server import Server
+from infcalc.spec.layers import LatentAttention, MoeFeedForward
+from infcalc.workload.lengths import Constant, mean_tokens, quantile_tokens
+
+if TYPE_CHECKING:
+    from infcalc.api.deployment import Deployment
+    from infcalc.catalog.lookup import Catalog
+    from infcalc.engines.pace import Pace
+    from infcalc.roofline.stand_in import GpuEfficiency
+    from infcalc.spec.hardware import Gpu
+    from infcalc.spec.kv import KvFormat
+    from infcalc.spec.model import Model
+    from infcalc.workload.lengths import Lengths, Node
+
+_SLICES = 24
+_LIBRARIES = {"vllm": "vllm", "sglang": "vllm", "tensorrt-llm": "tensorrt-llm"}
+"""Whose collectives an engine calls: SGLang has those of vLLM."""
+
+
+def answer_nodes(lengths: Lengths, most_tokens: float | None = None) -> tuple[Node, ...]:
+    """Return slices of equal weight of the answers' lengths, none above ``most_tokens``, with their mean kept.
+
+    Slices rather than the nodes of :mod:`infcalc.workload.lengths`: what counts is when answers end, not their moments.
+    """
+    if isinstance(lengths, Constant):
+        return ((1.0, lengths.value_tokens),)
+    mean = mean_tokens(lengths)
+    cuts = [(index + 0.5) / _SLICES for index in range(_SLICES)]
+    values = [quantile_tokens(lengths, cut) for cut in cuts]
+    scale = mean * _SLICES / sum(values)
+    values = [max(1.0, value * scale) for value in values]
+    if most_tokens is not None and mean < most_tokens:
+        low, high = 1.0, 1e6
+        for _ in range(40):
+            middle = math.sqrt(low * high)
+            if sum(min(value * middle, most_tokens) for value in values) < mean * _SLICES:
+                low = middle
+            else:
+                high = middle
+        values = [min(value * low, most_tokens) for value in values]
+    return tuple((1 / _SLICES, value) for value in values)
+
+
+class LaneClock:
+    """The steps of one lane: of kernels that take ``factor`` as long, and at the pace of a pipeline's slowest stage.
+
+    In a full pipeline each micro-batch waits for the slowest stage at every hop; a lone batch passes at its own pace.
+    """
+
+    __slots__ = ("_clock", "_factor", "_full")
+
+    def __init__(self, clock: StepClock, factor: float, *, full: bool) -> None:
+        self._clock, self._factor, self._full = clock, factor, full
+
+    def step_s(self, **step: Any) -> Any:  # noqa: ANN401 - numbers or arrays
+        """Return the seconds of one step."""
+        clock = self._clock
+        return self._factor * (clock.num_stages * clock.slowest_s(**step) if self._full else clock.step_s(**step))
+
+    def full(self) -> LaneClock:
+        """Return the clock of the same lane in a full pipeline."""
+        return LaneClock(self._clock, self._factor, full=self._clock.num_stages > 1)
+
+
+def efficiency_of(catalog: Catalog, gpu: Gpu) -> GpuEfficiency:
+    """Return the efficiency curves of a GPU."""
+    del catalog, gpu
+
+
+def clock_of(
+    deployment: Deployment, form: KvFormat, steps: Pace, efficiency: GpuEfficiency, engine: str | None = None
+) -> LaneClock:
+    """Return the step clock of one lane of a deployment; ``engine`` where its kernels are not those of its rules."""
+    gpu, named = deployment.gpu, engine or deployment.rules.engine
+    factor = kernel_factor(
+        named,
+        deployment.rules.version if engine in {None, deployment.rules.engine} else None,
+        latent_experts=_latent_experts(deployment.model),
+        bandwidth_bytes_per_s=gpu.bandwidth_bytes_per_s,
+        num_sms=gpu.num_sms,
+    )
+    return LaneClock(_clock(deployment, form, steps, efficiency), factor, full=False)
+
+
+def _latent_experts(model: Model) -> bool:
+    return any(
+        isinstance(run.layer.mixer, LatentAttention) and isinstance(run.layer.feed_forward, MoeFeedForward)
+        for run in model.layers
+    )
+
+
+def _clock(deployment: Deployment, form: KvFormat, steps: Pace, efficiency: GpuEfficiency) -> StepClock:
+    return StepClock(
+        deployment.model,
+        curves_of(deployment.gpu, efficiency),
+        parallelism=deployment.parallelism,
+        quantization=deployment.quantization,
+        kv=form,
+        library=_LIBRARIES.get(deployment.rules.engine),
+        overhead=Overhead(
+            per_layer_s=steps.per_layer_s, per_step_s=steps.per_step_s, per_sequence_s=steps.per_sequence_s
+        ),
+    )
+
+
+def room_for(deployment: Deployment, form: KvFormat, inputs: Lengths, outputs: Lengths) -> float:
+    """Return how many such requests the KV pool of the scarcest stage holds at once, over the whole replica."""
+    stages = deployment_budgets(deployment)
+    traffic = Traffic(inputs=inputs, outputs=outputs, think_time_s=0.0, service_time_s=None)
+    found = requests_in(deployment, form, traffic, [float(stage.kv_pool_bytes) for stage in stages])
+    if found >= deployment.parallelism.dp:
+        return found
+    # A server that runs has room for one request at least: where the value has none, the upper end of its band counts.
+    return requests_in(deployment, form, traffic, [float(stage.kv_pool_high_bytes) for stage in stages])
+
+
+def server_of(deployment: Deployment, clock: LaneClock, steps: Pace, room: float) -> Server:
+    """Return the server that a deployment makes, with room for ``room`` requests in memory."""
+    parallelism = deployment.parallelism
+    budget = float(steps.prefill_tokens or deployment.max_num_batched_tokens)
+    return Server(
+        clock=clock,
+        full_clock=clock.full(),
+        pace=steps,
+        num_lanes=parallelism.dp * parallelism.pp,
+        budget_tokens=budget,
+        max_running=max(1.0, min(room, float(deployment.max_num_seqs * parallelism.dp))),
+    )
