@@ -21,7 +21,8 @@ from infcalc.engines.evidence import ENOUGH_LOGS
 from infcalc.memory import blocks, ledger, overhead, weights
 
 if TYPE_CHECKING:
-    from infcalc.api.validating import ValidationCase, ValidationResult, ValidationSummary
+    from infcalc.api.scoring import ValidationSummary
+    from infcalc.api.validating import ValidationCase, ValidationResult
     from infcalc.engines.evidence import Evidence
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from infcalc.api.comparing import compare
     from infcalc.api.deployment import Ask
     from infcalc.api.drafting import DraftAsk, speculate
+    from infcalc.api.estimating import Offer, estimate
     from infcalc.api.filling import memory
     from infcalc.api.fitting import concurrency
     from infcalc.api.listing import gpus, models, show
     from infcalc.api.sizing import kv
     from infcalc.api.users import Load
     from infcalc.api.validating import validate_memory
+    from infcalc.api.validating_serving import validate_serving
     from infcalc.errors import InfcalcError
 
 __all__ = [
@@ -27,8 +29,10 @@ __all__ = [
     "DraftAsk",
     "InfcalcError",
     "Load",
+    "Offer",
     "compare",
     "concurrency",
+    "estimate",
     "gpus",
     "kv",
     "memory",
@@ -37,6 +41,7 @@ __all__ = [
     "show",
     "speculate",
     "validate_memory",
+    "validate_serving",
 ]
 
 _HOMES = {
@@ -45,8 +50,10 @@ _HOMES = {
     "DraftAsk": "infcalc.api.drafting",
     "InfcalcError": "infcalc.errors",
     "Load": "infcalc.api.users",
+    "Offer": "infcalc.api.estimating",
     "compare": "infcalc.api.comparing",
     "concurrency": "infcalc.api.fitting",
+    "estimate": "infcalc.api.estimating",
     "gpus": "infcalc.api.listing",
     "kv": "infcalc.api.sizing",
     "memory": "infcalc.api.filling",
@@ -55,6 +62,7 @@ _HOMES = {
     "show": "infcalc.api.listing",
     "speculate": "infcalc.api.drafting",
     "validate_memory": "infcalc.api.validating",
+    "validate_serving": "infcalc.api.validating_serving",
 }
 
 

@@ -73,13 +73,14 @@ class LaneClock:
         return LaneClock(self._clock, self._factor, full=self._clock.num_stages > 1)
 
 
-def efficiency_of(catalog: Catalog, gpu: Gpu) -> GpuEfficiency:
+def efficiency_of(catalog: Catalog, gpu: Gpu) -> GpuEfficiency | None:
     """Return the efficiency curves of a GPU."""
     del catalog, gpu
+    return None
 
 
 def clock_of(
-    deployment: Deployment, form: KvFormat, steps: Pace, efficiency: GpuEfficiency, engine: str | None = None
+    deployment: Deployment, form: KvFormat, steps: Pace, efficiency: GpuEfficiency | None, engine: str | None = None
 ) -> LaneClock:
     """Return the step clock of one lane of a deployment; ``engine`` where its kernels are not those of its rules."""
     gpu, named = deployment.gpu, engine or deployment.rules.engine
@@ -100,7 +101,7 @@ def _latent_experts(model: Model) -> bool:
     )
 
 
-def _clock(deployment: Deployment, form: KvFormat, steps: Pace, efficiency: GpuEfficiency) -> StepClock:
+def _clock(deployment: Deployment, form: KvFormat, steps: Pace, efficiency: GpuEfficiency | None) -> StepClock:
     return StepClock(
         deployment.model,
         curves_of(deployment.gpu, efficiency),
@@ -135,5 +136,6 @@ def server_of(deployment: Deployment, clock: LaneClock, steps: Pace, room: float
         pace=steps,
         num_lanes=parallelism.dp * parallelism.pp,
         budget_tokens=budget,
+        room_requests=room,
         max_running=max(1.0, min(room, float(deployment.max_num_seqs * parallelism.dp))),
     )

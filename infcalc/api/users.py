@@ -288,9 +288,7 @@ def requests_in(deployment: Deployment, form: KvFormat, traffic: Traffic, pools:
     """
     reserved = admission(deployment.rules.engine).reserves_answer
     each = [_demand(deployment, form, stage, traffic, reserved=reserved) for stage in range(len(pools))]
-    counts = [
-        requests_within(size, one) for size, one in zip(pools, each, strict=True) if one.mean_bytes > 0
-    ]
+    counts = [requests_within(size, one) for size, one in zip(pools, each, strict=True) if one.mean_bytes > 0]
     return min(counts, default=float("inf")) * deployment.parallelism.dp
 
 

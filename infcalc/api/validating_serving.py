@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from infcalc.catalog.lookup import Catalog
     from infcalc.engines.pace import Pace
     from infcalc.spec.kv import KvFormat
-    
+
 QUANTITIES = ("output_tokens_per_s", "tpot_s", "ttft_s", "e2e_s")
 _MS = 1e-3
 _ONLINE = "serving"
@@ -48,11 +48,9 @@ class Prediction:
 
     deployment: Deployment
     speed: Speed
-    kind: str
     whole_s: float
     """From the start of a batch to its last token."""
     burst: bool
-    num_in_flight: float
 
 
 def predict(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any] | None = None) -> Prediction:
@@ -77,47 +75,77 @@ def predict(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any] | 
         answers=answers,
         varied=isinstance(inputs, Exponential | Lognormal),
     )
-    kind = str(entry.get("kind"))
     room_key = ("room", id(clock), inputs, outputs)
     if room_key not in known:
         known[room_key] = room_for(deployment, form, inputs, outputs)
     server = server_of(deployment, clock, steps, known[room_key])
-    online = kind == _ONLINE
-    rate = _rate(load.get("request_rate"))
-    count = load.get("num_requests")
-    clients = load.get("concurrency")
-    batch = load.get("batch")
-    if batch is not None and count and kind == "max_throughput":
-        clients, batch = batch, None
-    burst = False
-    if kind == "decode_only":
-        speed = decoding(server, asked, int(batch or clients or 1))
-    elif kind == "prefill_only" or (kind == "offline_latency" and batch is not None):
-        speed = in_batch(server, asked, int(batch or clients or 1))
-    elif clients is not None:
-        speed = _closed(server, asked, float(clients), float(count) if count else None, online=online)
-    elif rate is not None and math.isfinite(rate):
-        burst = rate >= _BURST_PER_S
-        speed = in_open_run(server, asked, rate, float(count) if count else None, front_end=online)
-    elif count is not None:
-        burst = online
-        speed = in_run(server, asked, num_requests=float(count), front_end=online)
-    elif batch is not None:
-        speed = in_batch(server, asked, int(batch))
-    elif kind == "max_throughput":
-        speed = in_closed_loop(server, asked, server.max_running, front_end=False)
-    else:
-        raise FileProblem("neither batch, concurrency, rate nor number of requests is stated", place=str(entry["id"]))
-    flight = float(batch or clients or count or 0)
-    together = not online and clients is None
+    loaded = _Load.read(entry)
+    speed = _speed(server, asked, loaded)
+    together = not loaded.online and loaded.clients is None
     return Prediction(
         deployment=deployment,
         speed=speed,
-        kind=kind,
-        whole_s=float(batch or count or 1) / speed.requests_per_s if together else speed.e2e_s,
-        burst=burst,
-        num_in_flight=flight,
+        whole_s=(loaded.batch or loaded.count or 1.0) / speed.requests_per_s if together else speed.e2e_s,
+        burst=loaded.burst,
     )
+
+
+@frozen
+class _Load:
+    """How the requests of an entry came."""
+
+    kind: str
+    online: bool
+    """Through a front end."""
+    batch: float | None
+    clients: float | None
+    requests_per_s: float | None
+    """None where nothing paces them."""
+    count: float | None
+    place: str
+
+    @staticmethod
+    def read(entry: Mapping[str, Any]) -> _Load:
+        """Return what an entry says of its load."""
+        load, kind = entry.get("workload") or {}, str(entry.get("kind"))
+        batch, clients, count = (_amount(load.get(key)) for key in ("batch", "concurrency", "num_requests"))
+        if batch is not None and count and kind == "max_throughput":
+            # So many at once out of more: what a client keeps running.
+            clients, batch = batch, None
+        rate = _amount(load.get("request_rate"))
+        return _Load(
+            kind=kind,
+            online=kind == _ONLINE,
+            batch=batch,
+            clients=clients,
+            requests_per_s=rate if rate is not None and math.isfinite(rate) else None,
+            count=count,
+            place=_text(entry.get("id")),
+        )
+
+    @property
+    def burst(self) -> bool:
+        """Whether all come at once, or nearly, and nothing caps how many run."""
+        if not self.online or self.clients is not None or self.count is None:
+            return False
+        return self.requests_per_s is None or self.requests_per_s >= _BURST_PER_S
+
+
+def _speed(server: Server, asked: Requests, load: _Load) -> Speed:
+    at_once = round(load.batch or load.clients or 1)
+    if load.kind == "decode_only":
+        return decoding(server, asked, at_once)
+    if load.kind == "prefill_only" or load.batch is not None:
+        return in_batch(server, asked, at_once)
+    if load.clients is not None:
+        return _closed(server, asked, load.clients, load.count, online=load.online)
+    if load.requests_per_s is not None:
+        return in_open_run(server, asked, load.requests_per_s, load.count, front_end=load.online)
+    if load.count is not None:
+        return in_run(server, asked, num_requests=load.count, front_end=load.online)
+    if load.kind == "max_throughput":
+        return in_closed_loop(server, asked, server.max_running, front_end=False)
+    raise FileProblem("neither batch, concurrency, rate nor number of requests is stated", place=load.place)
 
 
 def _closed(server: Server, asked: Requests, clients: float, count: float | None, *, online: bool) -> Speed:
@@ -127,10 +155,8 @@ def _closed(server: Server, asked: Requests, clients: float, count: float | None
     return in_run(server, asked, num_requests=max(count, clients), clients=clients, front_end=online)
 
 
-def _rate(value: object) -> float | None:
-    if value is None:
-        return None
-    return float(str(value))
+def _amount(value: object) -> float | None:
+    return None if value is None else float(str(value))
 
 
 def _lengths(load: Mapping[str, Any]) -> tuple[Lengths, Lengths, tuple[tuple[float, float], ...]]:
@@ -184,7 +210,14 @@ def _machine(
     return made
 
 
-_SETTINGS = ("attention_dp", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "static_batch", "chunked_prefill")
+_SETTINGS = (
+    "attention_dp",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "static_batch",
+    "chunked_prefill",
+)
 
 
 def _resolved(entry: Mapping[str, Any], catalog: Catalog) -> tuple[Deployment, KvFormat, Pace, LaneClock]:
@@ -332,11 +365,15 @@ def validate_serving(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Ser
             Input(name="entries", value=len(entries), origin="of any quality"),
         ),
         assumptions=(
-            "scored are entries of quality full that do not draft; errors are of the prediction, relative to the "
-            "measurement, of its median where one is stated, else of its mean",
+            (
+                "scored are entries of quality full that do not draft; errors are of the prediction, relative to the "
+                "measurement, of its median where one is stated, else of its mean"
+            ),
             "no measured figure goes into a prediction",
-            "bursts (all requests at once, no cap on how many run) are a class of their own: what the client and the "
-            "front end do then is not modelled well",
+            (
+                "bursts (all requests at once, no cap on how many run) are a class of their own: what the client and "
+                "the front end do then is not modelled well"
+            ),
         ),
         warnings=tuple(f"left out: {problem.place}: {problem.message} ({problem.hint})" for problem in problems),
     )

@@ -2,8 +2,8 @@
 
 Overheads were set by hand from published runs of several sources each (see ``source``), never from one: they stand for
 what is lost between kernels on the device (``per_layer_s``), what the scheduler does while the device waits
-(``per_step_s``), what is done for every running sequence of a step (``per_sequence_s``), and what the process in front of
-the engine does for every request and every streamed token.
+(``per_step_s``), what is done for every running sequence of a step (``per_sequence_s``), and what the process in front
+of the engine does for every request and every streamed token.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from infcalc.engines.rules import Since, at_version, parse_version
-from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class Pace:
     token_s: float
     """Front end, per streamed token: detokenising, sending."""
     latency_s: float
-    """What a lone request waits in the front end before it reaches the scheduler, and its first token on the way out."""
+    """What a lone request waits in the front end on its way to the scheduler, and its first token on the way out."""
     prefill_tokens: int | None = None
     """Tokens of a prefill step where that is not the scheduler's limit."""
 
@@ -213,12 +212,9 @@ def pace(engine: str, version: str | None, generation: str = "") -> Since[Pace]:
     ``generation`` ``v0`` or ``v1`` of vLLM decides where a version had both engines.
     """
     steps = _PACE[engine]
-    at = (999,)
-    if version is not None:
-        try:
-            at = parse_version(version)
-        except UsageError:
-            at = (999,) if len(steps) == 1 else (0,)
+    at: tuple[int, ...] = (999,)
+    if version is not None and len(steps) > 1:
+        at = parse_version(version.partition("+")[0])
     if engine == "vllm":
         if generation == "v0":
             at = min(at, (0, 7, 99))

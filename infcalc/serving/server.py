@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from infcalc.frozen import frozen
 from infcalc.serving.batch import batch_run, prefill_s
-from infcalc.serving.run import finite_run
-from infcalc.serving.steady import Work, closed, flow, opened
+from infcalc.serving.run import Arrivals, finite_run
+from infcalc.serving.steady import Work, closed, opened
 from infcalc.serving.times import StepTimes, step_times
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class Server:
     """Tokens of one step of a lane."""
     max_running: float
     """Requests that run at once, over all lanes."""
+    room_requests: float
+    """Requests that memory holds at once: no more run than that."""
 
 
 @frozen
@@ -171,12 +173,14 @@ def in_run(
     run = finite_run(
         times,
         work,
-        num_requests=max(1.0, num_requests / lanes),
+        Arrivals(
+            num_requests=max(1.0, num_requests / lanes),
+            clients=None if clients is None else max(1.0, clients / lanes),
+            requests_per_s=None if requests_per_s is None else requests_per_s / lanes,
+        ),
         max_running=max(1.0, server.max_running / lanes),
         answers=asked.answers,
         prompt_and_cached_tokens=asked.prompt_tokens + asked.cached_tokens,
-        clients=None if clients is None else max(1.0, clients / lanes),
-        requests_per_s=None if requests_per_s is None else requests_per_s / lanes,
     )
     makespan_s, bound_by = run.makespan_s, _bound(server, most * lanes, clients)
     latency_s = 0.0
@@ -259,7 +263,15 @@ def in_closed_loop(
         first_s = latency_s + ready_s * 0.5 * (1 + 1 / steps)
         share = min(1.0, clients / num_requests)
         ttft_s += share * max(0.0, first_s - ttft_s)
-    return _steady(asked, ttft_s, tpot_s, queue_s, rate, found.num_decodes * shares, bound_by=bound_by)
+    return _steady(
+        asked,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        queue_s=queue_s,
+        rate=rate,
+        num_decodes=found.num_decodes * shares,
+        bound_by=bound_by,
+    )
 
 
 def at_rate(server: Server, asked: Requests, requests_per_s: float, *, front_end: bool = True) -> Speed:
@@ -273,15 +285,29 @@ def at_rate(server: Server, asked: Requests, requests_per_s: float, *, front_end
     if found is None or requests_per_s * each_s >= 1:
         best = closed(times, work, most)
         rate = min(best.requests_per_s * lanes, 1 / each_s if each_s else math.inf)
-        speed = _steady(asked, math.inf, best.tpot_s, math.inf, rate, best.num_decodes * lanes, bound_by="unstable")
-        return _unstable(speed)
+        speed = _steady(
+            asked,
+            ttft_s=math.inf,
+            tpot_s=best.tpot_s,
+            queue_s=math.inf,
+            rate=rate,
+            num_decodes=best.num_decodes * lanes,
+            bound_by=_bound(server, server.max_running, None),
+        )
+        return replace(speed, stable=False)
     # The front end is a queue of its own with one server.
     load = requests_per_s * each_s
     front_s = latency_s + 0.5 * each_s * load / max(1e-9, 1 - load)
     queue_s = _slot_wait_s(found.num_requests, most, found.requests_per_s)
     ttft_s = front_s + queue_s + found.wait_s + found.prefill_s
     return _steady(
-        asked, ttft_s, found.tpot_s, queue_s, requests_per_s, found.num_decodes * lanes, bound_by="arrivals"
+        asked,
+        ttft_s=ttft_s,
+        tpot_s=found.tpot_s,
+        queue_s=queue_s,
+        rate=requests_per_s,
+        num_decodes=found.num_decodes * lanes,
+        bound_by="arrivals",
     )
 
 
@@ -302,19 +328,14 @@ def in_open_run(
     return replace(steady, requests_per_s=rate, output_tokens_per_s=rate * asked.answer_tokens)
 
 
-def at_most(server: Server, asked: Requests, *, front_end: bool = True) -> Speed:
-    """Return the steady state when more wait than memory and the engine admit: the maximum throughput."""
-    return in_closed_loop(server, asked, server.max_running, front_end=front_end)
-
-
 def _steady(
     asked: Requests,
+    *,
     ttft_s: float,
     tpot_s: float,
     queue_s: float,
     rate: float,
     num_decodes: float,
-    *,
     bound_by: str,
 ) -> Speed:
     e2e_s = ttft_s + max(0.0, asked.answer_tokens - 1) * tpot_s
@@ -334,10 +355,6 @@ def _steady(
     )
 
 
-def _unstable(speed: Speed) -> Speed:
-    return replace(speed, stable=False)
-
-
 def _slot_wait_s(running: float, places: float, rate: float) -> float:
     """Return the wait for a free place: the number in the house is taken as Poisson around its mean (M/G/inf)."""
     if running <= 0 or running >= places:
@@ -351,20 +368,8 @@ def _slot_wait_s(running: float, places: float, rate: float) -> float:
 
 
 def _bound(server: Server, most: float, clients: float | None) -> str:
-    if clients is not None and clients <= server.max_running:
+    if clients is not None and clients < server.max_running:
         return "clients"
-    return "room" if most >= server.max_running else "requests"
-
-
-__all__ = [
-    "Requests",
-    "Server",
-    "Speed",
-    "at_most",
-    "at_rate",
-    "decoding",
-    "flow",
-    "in_batch",
-    "in_closed_loop",
-    "in_run",
-]
+    if most < server.max_running:
+        return "requests"
+    return "KV room" if server.room_requests <= server.max_running else "max_num_seqs"

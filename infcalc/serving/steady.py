@@ -16,7 +16,8 @@ from infcalc.frozen import frozen
 if TYPE_CHECKING:
     from infcalc.serving.times import StepTimes
 
-_BISECTIONS = 40
+_BISECTIONS = 60
+_TOLERANCE = 1e-4
 
 
 @frozen
@@ -60,6 +61,8 @@ class Flow:
 
 def woven_step_s(times: StepTimes, work: Work, num_decodes: float, new_tokens: float, context_tokens: float) -> float:
     """Return the mean time of a decode step when ``new_tokens`` prompt tokens per step are to be done besides."""
+    # A step has one sequence at least: where fewer decode on average, there are no steps in between.
+    num_decodes = max(num_decodes, 1.0)
     plain = times.at(num_decodes, context_tokens)
     if new_tokens <= 0:
         return plain
@@ -78,17 +81,22 @@ def woven_step_s(times: StepTimes, work: Work, num_decodes: float, new_tokens: f
     return plain + new_tokens / chunk * times.at(0, context_tokens, chunk)
 
 
-def flow(times: StepTimes, work: Work, num_decodes: float) -> Flow:
-    """Return the lane with ``num_decodes`` sequences in decode on average."""
+def flow(times: StepTimes, work: Work, num_decodes: float, *, num_clients: float | None = None) -> Flow:
+    """Return the lane with ``num_decodes`` sequences in decode on average.
+
+    Of ``num_clients`` that wait for their answers, one is not slowed by its own prompt; None: they do not wait.
+    """
     prompt, budget = work.prompt_tokens, work.budget_tokens
     if work.decode_tokens <= 0:
         chunk = min(prompt, budget)
         own = prompt / chunk * times.at(0, 0, chunk)
         full = prompt / budget * times.at(0, 0, budget)
         return Flow(num_decodes=0, tpot_s=0, prefill_s=own, wait_s=0, requests_per_s=1 / min(own, full))
-    new = num_decodes * prompt / work.decode_tokens
+    others = 1.0 if num_clients is None else max(0.0, 1 - 1 / num_clients)
+    new = others * num_decodes * prompt / work.decode_tokens
     tpot_s = woven_step_s(times, work, num_decodes, new, work.context_tokens)
-    plain = times.at(num_decodes, work.context_tokens)
+    least = max(num_decodes, 1.0)
+    plain = times.at(least, work.context_tokens)
     if work.order is Order.MIXED:
         room = max(1.0, budget - num_decodes)
         chunk = min(prompt, room)
@@ -100,9 +108,9 @@ def flow(times: StepTimes, work: Work, num_decodes: float) -> Flow:
         own = prompt / chunk * times.at(0, 0, chunk)
         busy = min(0.95, 1 - plain / tpot_s)
     # A request comes at a random moment of a step; before it are those that came since the last prefill.
-    others = max(0.0, 1 - 1 / max(num_decodes, 1.0))
-    wait_s = others * (0.5 * plain + own * busy / (2 * (1 - busy)))
-    wait_s = min(wait_s, max(num_decodes - 1, 0.0) * own + plain)
+    decoding = min(1.0, num_decodes) * others
+    wait_s = decoding * 0.5 * plain + others * own * busy / (2 * (1 - busy))
+    wait_s = min(wait_s, num_decodes * own + plain)
     return Flow(
         num_decodes=num_decodes,
         tpot_s=tpot_s,
@@ -119,13 +127,13 @@ def closed(times: StepTimes, work: Work, num_requests: float) -> Flow:
     low, high = 0.0, num_requests
     for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
-        if flow(times, work, middle).num_requests < num_requests:
+        if flow(times, work, middle, num_clients=num_requests).num_requests < num_requests:
             low = middle
         else:
             high = middle
-        if high - low < 1e-3 * num_requests:
+        if high - low < _TOLERANCE * high:
             break
-    return flow(times, work, 0.5 * (low + high))
+    return flow(times, work, 0.5 * (low + high), num_clients=num_requests)
 
 
 def opened(times: StepTimes, work: Work, requests_per_s: float, most_requests: float) -> Flow | None:
@@ -142,6 +150,6 @@ def opened(times: StepTimes, work: Work, requests_per_s: float, most_requests: f
             low = middle
         else:
             high = middle
-        if high - low < 1e-3 * best.num_decodes:
+        if high - low < _TOLERANCE * high:
             break
     return flow(times, work, 0.5 * (low + high))

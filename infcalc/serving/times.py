@@ -1,4 +1,4 @@
-"""Step times of one lane of a server on a grid, read off by interpolation: a load asks for hundreds, the clock is asked once.
+"""Step times of one lane of a server on a grid, read off by interpolation: the clock is asked once for a load.
 
 A lane is what takes steps on its own: an attention-DP rank, or one of the micro-batches that fill a pipeline.
 """
@@ -60,9 +60,13 @@ def _place(grid: Sequence[float], value: float) -> tuple[int, float]:
     if value >= grid[-1]:
         # Beyond the grid the last slope goes on.
         last = len(grid) - 1
-        return (last, 0.0) if last == 0 or value == grid[-1] else (
-            last - 1,
-            (value - grid[-2]) / (grid[-1] - grid[-2]),
+        return (
+            (last, 0.0)
+            if last == 0 or value == grid[-1]
+            else (
+                last - 1,
+                (value - grid[-2]) / (grid[-1] - grid[-2]),
+            )
         )
     low = bisect_right(grid, value) - 1
     return low, (value - grid[low]) / (grid[low + 1] - grid[low])

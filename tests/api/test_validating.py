@@ -13,14 +13,8 @@ import yaml
 
 from infcalc import files
 from infcalc.api.ledger import state_warnings
-from infcalc.api.validating import (
-    ValidationCase,
-    ValidationResult,
-    ValidationSummary,
-    predict,
-    validate_memory,
-    validated,
-)
+from infcalc.api.scoring import ValidationSummary
+from infcalc.api.validating import ValidationCase, ValidationResult, predict, validate_memory, validated
 from infcalc.errors import FileProblem
 from infcalc.spec.kv import KV_FORMATS
 

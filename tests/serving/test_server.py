@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+
+import pytest
+
+from infcalc.engines.pace import Order
+from infcalc.serving.server import (
+    Requests,
+    at_rate,
+    decoding,
+    in_batch,
+    in_closed_loop,
+    in_open_run,
+    in_run,
+)
+from tests.serving.clock import CONTEXT_S, DECODE_S, FIXED_S, TOKEN_S, lone_decode_s, requests, server
+
+ORDERS = pytest.mark.parametrize("order", [Order.MIXED, Order.PREFILL_FIRST])
+
+
+# One batch
+
+
+def test_a_batch_of_one_is_its_prompt_and_its_steps() -> None:
+    speed = in_batch(server(), requests(1000, 200), 1)
+    assert speed.ttft_s == pytest.approx(FIXED_S + 1000 * TOKEN_S)
+    assert speed.e2e_s == pytest.approx(speed.ttft_s + lone_decode_s(1000, 200), rel=1e-3)
+    assert speed.tpot_s == pytest.approx(lone_decode_s(1000, 200) / 199, rel=1e-3)
+
+
+def test_prompts_of_a_batch_fill_steps_of_the_budget() -> None:
+    speed = in_batch(server(), requests(1000, 200), 16)
+    # 16,000 tokens: seven steps of 2,048 and one of 1,664.
+    assert speed.ttft_s == pytest.approx(8 * FIXED_S + 16_000 * TOKEN_S)
+
+
+def test_a_batch_shrinks_as_answers_end() -> None:
+    mixed = Requests(prompt_tokens=100, cached_tokens=0, answers=((0.5, 101), (0.5, 301)))
+    speed = in_batch(server(), mixed, 64)
+    full = sum(FIXED_S + 64 * (DECODE_S + CONTEXT_S * (100 + token)) for token in range(100))
+    half = sum(FIXED_S + 32 * (DECODE_S + CONTEXT_S * (200 + token)) for token in range(200))
+    prefill = 4 * FIXED_S + 6400 * TOKEN_S
+    assert 64 / speed.requests_per_s == pytest.approx(prefill + full + half, rel=5e-3)
+
+
+def test_decode_alone_is_one_step_at_the_mean_context() -> None:
+    speed = decoding(server(), requests(1000, 200), 8)
+    assert speed.tpot_s == pytest.approx(FIXED_S + 8 * (DECODE_S + CONTEXT_S * 1100))
+    assert speed.output_tokens_per_s == pytest.approx(8 / speed.tpot_s)
+
+
+def test_a_batch_beyond_the_room_runs_in_waves() -> None:
+    roomy, tight = (in_batch(server(places=places), requests(), 64) for places in (64, 16))
+    assert tight.requests_per_s < roomy.requests_per_s
+    assert tight.queue_s > 0
+
+
+# Closed loop
+
+
+def simulate(  # noqa: C901 - a scheduler in one piece, to be read against its rules
+    order: Order, *, clients: int, prompt: int, answer: int, rounds: int, spread: float = 0.5
+) -> tuple[float, float, float]:
+    """Run requests one by one, step by step: mean time to first token, time per token, requests per second.
+
+    Answers are spread evenly over ``answer`` x (1 -+ ``spread``).
+    """
+    places = itertools.count()
+
+    def length() -> int:
+        return round(answer * (1 - spread + 2 * spread * ((next(places) * 0.6180339887) % 1)))
+
+    waiting = deque((0.0, prompt) for _ in range(clients))
+    running: list[list[float]] = []
+    now, done, firsts, paces = 0.0, 0, [], []
+    warm = 2 * clients
+    start = 0.0
+    while done < rounds * clients:
+        decodes = [one for one in running if one[0] > 0]
+        budget = 2048.0 - (len(decodes) if order is Order.MIXED else 0)
+        took: list[tuple[float, float]] = []
+        while waiting and budget > 0:
+            came, left = waiting[0]
+            used = min(left, budget)
+            budget -= used
+            if used == left:
+                waiting.popleft()
+                took.append((came, used))
+            else:
+                waiting[0] = (came, left - used)
+                took.append((-1.0, used))
+        new = sum(used for _, used in took)
+        stepping = decodes if order is Order.MIXED or not new else []
+        tokens = sum(one[2] for one in stepping)
+        now += FIXED_S + DECODE_S * len(stepping) + CONTEXT_S * tokens + TOKEN_S * new
+        for one in stepping:
+            one[0] -= 1
+            one[2] += 1
+        for came, _ in took:
+            if came >= 0:
+                steps = float(length() - 1)
+                running.append([steps, now, float(prompt), steps])
+                if done >= warm:
+                    firsts.append(now - came)
+        for one in [one for one in running if one[0] <= 0]:
+            running.remove(one)
+            done += 1
+            if done == warm:
+                start = now
+            if done > warm:
+                paces.append((now - one[1]) / one[3])
+            waiting.append((now, prompt))
+    return sum(firsts) / len(firsts), sum(paces) / len(paces), (done - warm) / (now - start)
+
+
+@ORDERS
+@pytest.mark.parametrize("clients", [1, 4, 16, 48])
+@pytest.mark.parametrize("prompt", [200, 1000])
+def test_the_closed_loop_is_what_a_simulation_step_by_step_gives(order: Order, clients: int, prompt: int) -> None:
+    ttft_s, tpot_s, rate = simulate(order, clients=clients, prompt=prompt, answer=150, rounds=12)
+    speed = in_closed_loop(server(order), requests(prompt, 150), clients)
+    assert speed.requests_per_s == pytest.approx(rate, rel=0.06)
+    assert speed.tpot_s == pytest.approx(tpot_s, rel=0.06)
+    # What waits for what hangs on how requests happen to fall together.
+    assert 0.5 * ttft_s < speed.ttft_s < 2 * ttft_s
+
+
+@ORDERS
+def test_answers_of_one_length_end_and_begin_together(order: Order) -> None:
+    ttft_s, tpot_s, rate = simulate(order, clients=32, prompt=1000, answer=150, rounds=8, spread=0)
+    run = in_run(server(order), requests(1000, 150), num_requests=8 * 32, clients=32)
+    assert run.requests_per_s == pytest.approx(rate, rel=0.15)
+    assert run.tpot_s == pytest.approx(tpot_s, rel=0.2)
+    assert 0.5 * ttft_s < run.ttft_s < 2 * ttft_s
+
+
+@ORDERS
+@pytest.mark.parametrize("clients", [1, 7, 64, 1000])
+def test_clients_are_throughput_times_latency(order: Order, clients: int) -> None:
+    speed = in_closed_loop(server(order), requests(), clients)
+    assert speed.requests_per_s * speed.e2e_s == pytest.approx(clients, rel=5e-3)
+
+
+@ORDERS
+def test_more_clients_never_do_less(order: Order) -> None:
+    rates = [in_closed_loop(server(order), requests(), clients).requests_per_s for clients in (1, 2, 8, 32, 128, 512)]
+    assert rates == sorted(rates)
+
+
+@ORDERS
+def test_prompts_of_others_slow_the_tokens_of_all(order: Order) -> None:
+    short, long = (in_closed_loop(server(order), requests(prompt), 32).tpot_s for prompt in (100, 4000))
+    assert long > 1.3 * short
+
+
+def test_clients_beyond_the_room_wait() -> None:
+    speed = in_closed_loop(server(places=16), requests(), 64)
+    assert speed.queue_s > 0.5 * speed.e2e_s
+    assert speed.bound_by == "KV room"
+
+
+def test_clients_that_think_leave_the_server_alone() -> None:
+    busy = in_closed_loop(server(), requests(), 32)
+    idle = in_closed_loop(server(), requests(), 32, think_time_s=100.0)
+    assert idle.tpot_s < busy.tpot_s
+    assert idle.requests_per_s == pytest.approx(32 / (100 + idle.e2e_s), rel=0.02)
+
+
+def test_lanes_share_the_clients() -> None:
+    one, four = (in_closed_loop(server(lanes=lanes), requests(), 16 * lanes) for lanes in (1, 4))
+    assert four.requests_per_s == pytest.approx(4 * one.requests_per_s)
+    assert four.tpot_s == pytest.approx(one.tpot_s)
+
+
+def test_the_front_end_bounds_what_a_fast_server_could_do() -> None:
+    free = in_closed_loop(server(), requests(), 128)
+    bound = in_closed_loop(server(token_s=1e-3), requests(), 128)
+    assert bound.requests_per_s == pytest.approx(1 / (200 * 1e-3), rel=1e-6)
+    assert bound.requests_per_s < free.requests_per_s
+    assert bound.bound_by == "front end"
+
+
+# Open loop
+
+
+@ORDERS
+def test_a_rare_request_is_served_as_if_alone(order: Order) -> None:
+    alone = in_batch(server(order), requests(), 1)
+    rare = at_rate(server(order), requests(), 1e-3)
+    assert rare.e2e_s == pytest.approx(alone.e2e_s, rel=0.01)
+    assert rare.stable
+
+
+@ORDERS
+def test_what_arrives_is_answered_until_saturation_and_no_more(order: Order) -> None:
+    most = in_closed_loop(server(order), requests(), 256).requests_per_s
+    below, beyond = (at_rate(server(order), requests(), share * most) for share in (0.9, 1.1))
+    assert below.stable
+    assert below.requests_per_s == pytest.approx(0.9 * most)
+    assert not beyond.stable
+    assert math.isinf(beyond.ttft_s)
+    assert beyond.requests_per_s == pytest.approx(most, rel=1e-6)
+
+
+@ORDERS
+def test_times_rise_with_the_rate(order: Order) -> None:
+    speeds = [at_rate(server(order), requests(), rate) for rate in (0.1, 1, 4, 8)]
+    assert [speed.tpot_s for speed in speeds] == sorted(speed.tpot_s for speed in speeds)
+    assert [speed.ttft_s for speed in speeds] == sorted(speed.ttft_s for speed in speeds)
+
+
+# Finite runs
+
+
+@ORDERS
+def test_a_run_that_fits_at_once_is_a_batch(order: Order) -> None:
+    run = in_run(server(order), requests(200, 200), num_requests=64)
+    batch = in_batch(server(order), requests(200, 200), 64)
+    assert run.requests_per_s == pytest.approx(batch.requests_per_s, rel=0.06)
+
+
+@ORDERS
+def test_a_long_run_from_clients_is_the_closed_loop(order: Order) -> None:
+    run = in_run(server(order), requests(200, 200), num_requests=3000, clients=32)
+    loop = in_closed_loop(server(order), requests(200, 200), 32)
+    # Answers of one length keep falling together in a run; the loop takes them as spread.
+    assert run.requests_per_s == pytest.approx(loop.requests_per_s, rel=0.12)
+    assert run.tpot_s == pytest.approx(loop.tpot_s, rel=0.12)
+
+
+@ORDERS
+def test_a_queue_of_many_waves_waits_in_proportion_to_its_length(order: Order) -> None:
+    short, long = (in_run(server(order, places=32), requests(), num_requests=count) for count in (1000, 4000))
+    assert long.ttft_s == pytest.approx(4 * short.ttft_s, rel=0.1)
+    assert long.requests_per_s == pytest.approx(short.requests_per_s, rel=0.05)
+
+
+def test_a_run_at_a_rate_lasts_as_long_as_its_arrivals_and_an_answer() -> None:
+    run = in_open_run(server(), requests(200, 100), 2.0, 1000)
+    assert 1000 / run.requests_per_s == pytest.approx(500 + run.e2e_s, rel=0.01)
+
+
+def test_a_short_run_beyond_saturation_is_given_all_the_same() -> None:
+    run = in_open_run(server(places=8), requests(), 50.0, 200)
+    burst = in_run(server(places=8), requests(), num_requests=200)
+    assert run.requests_per_s == pytest.approx(burst.requests_per_s, rel=0.1)
+    assert math.isfinite(run.ttft_s)
+
+
+def test_long_answers_keep_a_run_from_ending() -> None:
+    alike = Requests(prompt_tokens=200, cached_tokens=0, answers=((1.0, 200),))
+    spread = Requests(prompt_tokens=200, cached_tokens=0, answers=((0.9, 100), (0.1, 1100)))
+    assert spread.answer_tokens == pytest.approx(alike.answer_tokens)
+    first, second = (in_run(server(), asked, num_requests=64) for asked in (alike, spread))
+    assert second.output_tokens_per_s < 0.6 * first.output_tokens_per_s
