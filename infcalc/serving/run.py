@@ -28,8 +28,12 @@ _MOST_STRETCHES = 6000
 _MOST_COHORTS = 200
 _MIDDLE = (0.4, 0.75)
 """Shares of the followed requests between which a run is steady: what goes on is like those."""
-_MOST_BUSY = 0.5
-"""Use of a step's room up to which prompts queue by chance; beyond, the queue is that of the flow itself."""
+_MOST_BUSY = 0.9
+_MOST_BUSY_ALIKE = 0.5
+"""Use of a step's room up to which prompts queue by chance; beyond, the queue is that of the flow itself.
+
+Answers of one length end at the pace at which their prompts were computed: there is little chance in that.
+"""
 _CLUMPED = 3.0
 """Times the steady number that comes in a stretch, from which on requests come together."""
 
@@ -230,7 +234,8 @@ class _Flow:
         if together:
             steps = max(1.0, new / free)
             return entering, taken_s, max(own_s, 0.5 * (1 + steps) * self.times.at(running, context, min(free, new)))
-        busy = min(_MOST_BUSY, new / self.stretch_steps / free)
+        most = _MOST_BUSY if len(self.answers) > 1 else _MOST_BUSY_ALIKE
+        busy = min(most, new / self.stretch_steps / free)
         return entering, taken_s, 0.5 * self.times.at(running, context) + own_s * (1 + 0.5 * busy / (1 - busy))
 
     def _prefill_first(self, room: float, context: float, *, together: bool) -> tuple[float, float, float]:

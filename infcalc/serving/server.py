@@ -103,6 +103,11 @@ def _work(server: Server, asked: Requests) -> Work:
     )
 
 
+def _before_s(server: Server, asked: Requests) -> float:
+    """Return what the front end does for a request before the scheduler sees it."""
+    return server.pace.request_s + server.pace.prompt_token_s * (asked.prompt_tokens + asked.cached_tokens)
+
+
 def in_batch(server: Server, asked: Requests, num_sequences: int) -> Speed:
     """Return the speed of one batch that starts and ends together, without a front end."""
     each = math.ceil(num_sequences / server.num_lanes)
@@ -186,12 +191,13 @@ def in_run(
     latency_s = 0.0
     if front_end:
         pace = server.pace
-        busy_s = num_requests * (pace.request_s + asked.answer_tokens * pace.token_s)
+        before_s = _before_s(server, asked)
+        busy_s = num_requests * (before_s + asked.answer_tokens * pace.token_s)
         if busy_s > makespan_s:
             makespan_s, bound_by = busy_s, "front end"
         at_once = num_requests if clients is None and requests_per_s is None else min(clients or 1.0, num_requests)
         share = min(1.0, at_once / num_requests)
-        latency_s = pace.latency_s + share * 0.5 * at_once * pace.request_s
+        latency_s = pace.latency_s + before_s + share * 0.5 * at_once * before_s
     stretch = makespan_s / run.makespan_s
     rate = num_requests / makespan_s
     return Speed(
@@ -226,8 +232,8 @@ def in_closed_loop(
     lanes, pace = server.num_lanes, server.pace
     most = min(server.max_running, clients) / lanes
     times, work = _times(server, asked, most, busy=clients >= lanes), _work(server, asked)
-    latency_s = pace.latency_s if front_end else 0.0
-    each_s = pace.request_s + asked.answer_tokens * pace.token_s if front_end else 0.0
+    latency_s = pace.latency_s + _before_s(server, asked) if front_end else 0.0
+    each_s = _before_s(server, asked) + asked.answer_tokens * pace.token_s if front_end else 0.0
     running = max(1.0, most) if clients >= lanes else 1.0
     found = closed(times, work, running)
     active_s = found.prefill_s + found.wait_s + work.decode_tokens * found.tpot_s
@@ -278,8 +284,8 @@ def at_rate(server: Server, asked: Requests, requests_per_s: float, *, front_end
     """Return the steady state of requests that arrive at random at a mean rate; ``stable`` False beyond saturation."""
     lanes, pace = server.num_lanes, server.pace
     times, work = _times(server, asked, server.max_running / lanes), _work(server, asked)
-    each_s = pace.request_s + asked.answer_tokens * pace.token_s if front_end else 0.0
-    latency_s = pace.latency_s if front_end else 0.0
+    each_s = _before_s(server, asked) + asked.answer_tokens * pace.token_s if front_end else 0.0
+    latency_s = pace.latency_s + _before_s(server, asked) if front_end else 0.0
     most = max(1.0, server.max_running / lanes)
     found = opened(times, work, requests_per_s / lanes, most)
     if found is None or requests_per_s * each_s >= 1:

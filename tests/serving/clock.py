@@ -37,7 +37,7 @@ class Formula:
 
 def pace(order: Order = Order.MIXED, **given: float) -> Pace:
     plain: dict[str, Any] = {"per_layer_s": 0.0, "per_step_s": 0.0, "per_sequence_s": 0.0}
-    plain |= {"request_s": 0.0, "token_s": 0.0, "latency_s": 0.0}
+    plain |= {"request_s": 0.0, "token_s": 0.0, "prompt_token_s": 0.0, "latency_s": 0.0}
     return Pace(order=order, **(plain | given))
 
 
