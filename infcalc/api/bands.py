@@ -20,8 +20,37 @@ class Kind(StrEnum):
     BURST = "burst"
 
 
-_BANDS: dict[str, dict[str, tuple[float, float]]] = {}
-"""Measured over predicted, the tenth and the ninetieth of a hundred, by class and quantity."""
+_BANDS: dict[str, dict[str, tuple[float, float]]] = {
+    Kind.DENSE: {
+        "output_tokens_per_s": (0.75, 1.2),
+        "tpot_s": (0.85, 1.5),
+        "ttft_s": (0.72, 2.0),
+        "e2e_s": (0.83, 1.35),
+    },
+    Kind.MOE: {
+        "output_tokens_per_s": (0.62, 1.37),
+        "tpot_s": (0.8, 1.5),
+        "ttft_s": (0.85, 2.5),
+        "e2e_s": (0.8, 1.7),
+    },
+    Kind.OTHER: {
+        "output_tokens_per_s": (0.4, 1.15),
+        "tpot_s": (0.85, 2.2),
+        "ttft_s": (0.9, 3.5),
+        "e2e_s": (0.8, 2.0),
+    },
+    Kind.BURST: {
+        "output_tokens_per_s": (0.5, 1.05),
+        "tpot_s": (0.6, 2.0),
+        "ttft_s": (0.8, 2.2),
+        "e2e_s": (0.8, 2.0),
+    },
+}
+"""Measured over predicted, the tenth and the ninetieth of a hundred, by class and quantity.
+
+Of 1,195 figures of 21 sources, each source weighted by the root of its number of figures, rounded outwards where few
+sources state the quantity.
+"""
 _WIDE = (0.6, 1.6)
 
 

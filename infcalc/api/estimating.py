@@ -286,7 +286,7 @@ def _estimated(deployment: Deployment, form: KvFormat, offer: Offer, asked: _Ask
         requests_per_s=figure("output_tokens_per_s", speed.requests_per_s),
         queue_s=speed.queue_s,
         batch=speed.num_decodes,
-        max_batch=math.floor(min(room, server.max_running)),
+        max_batch=math.floor(min(room, server.num_places)),
         stable=speed.stable,
         bound_by=speed.bound_by,
         warnings=tuple(warnings),
@@ -307,7 +307,7 @@ def _speed(server: Server, offer: Offer, asked: _Asked) -> Speed:
         case LoadKind.MAXIMUM:
             if count is not None:
                 return in_run(server, requests, num_requests=count)
-            return in_closed_loop(server, requests, server.max_running)
+            return in_closed_loop(server, requests, server.num_places)
 
 
 def _inverse(figure: Figure) -> Figure:

@@ -136,6 +136,6 @@ def server_of(deployment: Deployment, clock: LaneClock, steps: Pace, room: float
         pace=steps,
         num_lanes=parallelism.dp * parallelism.pp,
         budget_tokens=budget,
-        room_requests=room,
-        max_running=max(1.0, min(room, float(deployment.max_num_seqs * parallelism.dp))),
+        num_fitting=room,
+        num_places=max(1.0, min(room, float(deployment.max_num_seqs * parallelism.dp))),
     )

@@ -81,11 +81,11 @@ def predict(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any] | 
     server = server_of(deployment, clock, steps, known[room_key])
     loaded = _Load.read(entry)
     speed = _speed(server, asked, loaded)
-    together = not loaded.online and loaded.clients is None
+    together = not loaded.online and loaded.num_clients is None
     return Prediction(
         deployment=deployment,
         speed=speed,
-        whole_s=(loaded.batch or loaded.count or 1.0) / speed.requests_per_s if together else speed.e2e_s,
+        whole_s=(loaded.batch or loaded.num_requests or 1.0) / speed.requests_per_s if together else speed.e2e_s,
         burst=loaded.burst,
     )
 
@@ -98,10 +98,10 @@ class _Load:
     online: bool
     """Through a front end."""
     batch: float | None
-    clients: float | None
+    num_clients: float | None
     requests_per_s: float | None
     """None where nothing paces them."""
-    count: float | None
+    num_requests: float | None
     place: str
 
     @staticmethod
@@ -117,34 +117,34 @@ class _Load:
             kind=kind,
             online=kind == _ONLINE,
             batch=batch,
-            clients=clients,
+            num_clients=clients,
             requests_per_s=rate if rate is not None and math.isfinite(rate) else None,
-            count=count,
+            num_requests=count,
             place=_text(entry.get("id")),
         )
 
     @property
     def burst(self) -> bool:
         """Whether all come at once, or nearly, and nothing caps how many run."""
-        if not self.online or self.clients is not None or self.count is None:
+        if not self.online or self.num_clients is not None or self.num_requests is None:
             return False
         return self.requests_per_s is None or self.requests_per_s >= _BURST_PER_S
 
 
 def _speed(server: Server, asked: Requests, load: _Load) -> Speed:
-    at_once = round(load.batch or load.clients or 1)
+    at_once = round(load.batch or load.num_clients or 1)
     if load.kind == "decode_only":
         return decoding(server, asked, at_once)
     if load.kind == "prefill_only" or load.batch is not None:
         return in_batch(server, asked, at_once)
-    if load.clients is not None:
-        return _closed(server, asked, load.clients, load.count, online=load.online)
+    if load.num_clients is not None:
+        return _closed(server, asked, load.num_clients, load.num_requests, online=load.online)
     if load.requests_per_s is not None:
-        return in_open_run(server, asked, load.requests_per_s, load.count, front_end=load.online)
-    if load.count is not None:
-        return in_run(server, asked, num_requests=load.count, front_end=load.online)
+        return in_open_run(server, asked, load.requests_per_s, load.num_requests, front_end=load.online)
+    if load.num_requests is not None:
+        return in_run(server, asked, num_requests=load.num_requests, front_end=load.online)
     if load.kind == "max_throughput":
-        return in_closed_loop(server, asked, server.max_running, front_end=False)
+        return in_closed_loop(server, asked, server.num_places, front_end=False)
     raise FileProblem("neither batch, concurrency, rate nor number of requests is stated", place=load.place)
 
 

@@ -352,10 +352,10 @@ def _place(generation: str, gpu: Gpu, ranks: int) -> _Place:
 
 
 def _scheduler(version: tuple[int, ...], generation: str, gpu: Gpu) -> SchedulerDefaults:
-    """Server defaults by device memory; A100 is not in the large tier from 0.9 on (PR 17885), GB10 never is."""
+    """Server defaults by device memory; A100 is not in the large tier from 0.11.2 on, GB10 never is."""
     # vLLM asks the driver's product name, which the title holds; a catalog may call the entry anything.
     name = gpu.title.lower()
-    small = gpu.unified_memory or ("a100" in name and version >= (0, 9))
+    small = gpu.unified_memory or ("a100" in name and version >= (0, 11, 2))
     if generation == "v0":
         return SchedulerDefaults(max_num_seqs=256, max_num_batched_tokens=512 if version < (0, 7) else 2048)
     if gpu.cuda_total_bytes >= _HUGE_BYTES and version >= (0, 30):

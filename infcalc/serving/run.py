@@ -57,30 +57,30 @@ class RunResult:
 
 @frozen
 class Arrivals:
-    """How the requests of a run come: all at once, from ``clients`` that wait for answers, or at a mean rate."""
+    """How the requests of a run come: all at once, from ``num_clients`` that wait for answers, or at a mean rate."""
 
     num_requests: float
-    clients: float | None = None
+    num_clients: float | None = None
     requests_per_s: float | None = None
 
     def by(self, now_s: float, num_done: float) -> float:
         """Return how many have come."""
         if self.requests_per_s is not None:
             return min(self.num_requests, self.requests_per_s * now_s + 1)
-        return self.num_requests if self.clients is None else min(self.num_requests, self.clients + num_done)
+        return self.num_requests if self.num_clients is None else min(self.num_requests, self.num_clients + num_done)
 
     @property
     def at_once(self) -> bool:
         """Whether all come at the start."""
-        return self.clients is None and self.requests_per_s is None
+        return self.num_clients is None and self.requests_per_s is None
 
 
 @frozen
 class _Cohort:
     """Requests that were admitted together."""
 
-    stretch: int
-    """In which they begin to decode."""
+    num_before: int
+    """Stretches that were decoded before they begin."""
     num_requests: float
     came_s: float
     admitted_s: float
@@ -100,14 +100,14 @@ def finite_run(
 
     ``answers`` are weights and lengths of the answers.
     """
-    places = min(max_running, arrivals.clients or max_running)
+    places = min(max_running, arrivals.num_clients or max_running)
     followed = arrivals.num_requests
     if arrivals.requests_per_s is None:
         followed = min(followed, max(_WAVES * places, 1.0))
     flow = _Flow(
         times,
         work,
-        Arrivals(num_requests=followed, clients=arrivals.clients, requests_per_s=arrivals.requests_per_s),
+        Arrivals(num_requests=followed, num_clients=arrivals.num_clients, requests_per_s=arrivals.requests_per_s),
         places=places,
         answers=answers,
         first_context_tokens=prompt_and_cached_tokens,
@@ -256,7 +256,7 @@ class _Flow:
         place = self.admitted + 0.5 * entering
         self.cohorts.append(
             _Cohort(
-                stretch=begins,
+                num_before=begins,
                 num_requests=entering,
                 came_s=self._came_s(place),
                 admitted_s=self.now_s,
@@ -283,9 +283,9 @@ class _Flow:
         arrivals = self.arrivals
         if arrivals.requests_per_s is not None:
             return min(self.now_s, place / arrivals.requests_per_s)
-        if arrivals.clients is None or place <= arrivals.clients:
+        if arrivals.num_clients is None or place <= arrivals.num_clients:
             return 0.0
-        freed = place - arrivals.clients
+        freed = place - arrivals.num_clients
         low, high = 0, len(self.ends)
         while low < high:
             half = (low + high) // 2
@@ -347,7 +347,7 @@ def _result(flow: _Flow, arrivals: Arrivals) -> RunResult:
             steps = length - 1
             end_s = cohort.first_token_s
             if steps > 0:
-                end_s = max(end_s, flow.time_at_s(cohort.stretch + steps / flow.stretch_steps))
+                end_s = max(end_s, flow.time_at_s(cohort.num_before + steps / flow.stretch_steps))
                 paces.append(((end_s - cohort.first_token_s) / steps, weight * share))
             wholes.append((end_s - cohort.came_s + shift_s, weight * share))
     return RunResult(

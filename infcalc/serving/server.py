@@ -32,9 +32,9 @@ class Server:
     num_lanes: int
     budget_tokens: float
     """Tokens of one step of a lane."""
-    max_running: float
+    num_places: float
     """Requests that run at once, over all lanes."""
-    room_requests: float
+    num_fitting: float
     """Requests that memory holds at once: no more run than that."""
 
 
@@ -111,7 +111,7 @@ def _before_s(server: Server, asked: Requests) -> float:
 def in_batch(server: Server, asked: Requests, num_sequences: int) -> Speed:
     """Return the speed of one batch that starts and ends together, without a front end."""
     each = math.ceil(num_sequences / server.num_lanes)
-    if num_sequences > server.max_running:
+    if num_sequences > server.num_places:
         return in_run(server, asked, num_requests=num_sequences, front_end=False)
     times = _times(server, asked, each, busy=num_sequences >= server.num_lanes)
     run = batch_run(
@@ -172,7 +172,7 @@ def in_run(
 ) -> Speed:
     """Return the speed of a finite run: all at once, from ``clients`` that wait for answers, or at a rate."""
     lanes = server.num_lanes
-    most = min(server.max_running, num_requests, clients or math.inf) / lanes
+    most = min(server.num_places, num_requests, clients or math.inf) / lanes
     times = _times(server, asked, most)
     work = _work(server, asked)
     run = finite_run(
@@ -180,10 +180,10 @@ def in_run(
         work,
         Arrivals(
             num_requests=max(1.0, num_requests / lanes),
-            clients=None if clients is None else max(1.0, clients / lanes),
+            num_clients=None if clients is None else max(1.0, clients / lanes),
             requests_per_s=None if requests_per_s is None else requests_per_s / lanes,
         ),
-        max_running=max(1.0, server.max_running / lanes),
+        max_running=max(1.0, server.num_places / lanes),
         answers=asked.answers,
         prompt_and_cached_tokens=asked.prompt_tokens + asked.cached_tokens,
     )
@@ -230,7 +230,7 @@ def in_closed_loop(
     Where ``num_requests`` is known, the first of each client count, which all come at once.
     """
     lanes, pace = server.num_lanes, server.pace
-    most = min(server.max_running, clients) / lanes
+    most = min(server.num_places, clients) / lanes
     times, work = _times(server, asked, most, busy=clients >= lanes), _work(server, asked)
     latency_s = pace.latency_s + _before_s(server, asked) if front_end else 0.0
     each_s = _before_s(server, asked) + asked.answer_tokens * pace.token_s if front_end else 0.0
@@ -283,10 +283,10 @@ def in_closed_loop(
 def at_rate(server: Server, asked: Requests, requests_per_s: float, *, front_end: bool = True) -> Speed:
     """Return the steady state of requests that arrive at random at a mean rate; ``stable`` False beyond saturation."""
     lanes, pace = server.num_lanes, server.pace
-    times, work = _times(server, asked, server.max_running / lanes), _work(server, asked)
+    times, work = _times(server, asked, server.num_places / lanes), _work(server, asked)
     each_s = _before_s(server, asked) + asked.answer_tokens * pace.token_s if front_end else 0.0
     latency_s = pace.latency_s + _before_s(server, asked) if front_end else 0.0
-    most = max(1.0, server.max_running / lanes)
+    most = max(1.0, server.num_places / lanes)
     found = opened(times, work, requests_per_s / lanes, most)
     if found is None or requests_per_s * each_s >= 1:
         best = closed(times, work, most)
@@ -298,7 +298,7 @@ def at_rate(server: Server, asked: Requests, requests_per_s: float, *, front_end
             queue_s=math.inf,
             rate=rate,
             num_decodes=best.num_decodes * lanes,
-            bound_by=_bound(server, server.max_running, None),
+            bound_by=_bound(server, server.num_places, None),
         )
         return replace(speed, stable=False)
     # The front end is a queue of its own with one server.
@@ -374,8 +374,8 @@ def _slot_wait_s(running: float, places: float, rate: float) -> float:
 
 
 def _bound(server: Server, most: float, clients: float | None) -> str:
-    if clients is not None and clients < server.max_running:
+    if clients is not None and clients < server.num_places:
         return "clients"
-    if most < server.max_running:
+    if most < server.num_places:
         return "requests"
-    return "KV room" if server.room_requests <= server.max_running else "max_num_seqs"
+    return "KV room" if server.num_fitting <= server.num_places else "max_num_seqs"

@@ -81,7 +81,9 @@ BARE = {
         "a count, a position or a code",
     ),
     **dict.fromkeys(words("total active active_without_embedding embedding lm_head"), "counts of parameters"),
-    **dict.fromkeys(words("batch max_batch breakeven_batch max_num_seqs"), "a count of sequences, the field's word"),
+    **dict.fromkeys(
+        words("batch max_batch breakeven_batch max_num_seqs concurrency"), "a count of sequences, the field's word"
+    ),
     **dict.fromkeys(
         words(
             "requests requests_low requests_high requests_p95 users users_low users_high users_asked sequences_needed"

@@ -49,8 +49,8 @@ def server(order: Order = Order.MIXED, *, places: float = 256, lanes: int = 1, *
         pace=pace(order, **given),
         num_lanes=lanes,
         budget_tokens=2048,
-        max_running=places,
-        room_requests=places,
+        num_places=places,
+        num_fitting=places,
     )
 
 

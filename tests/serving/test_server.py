@@ -73,7 +73,7 @@ def simulate(  # noqa: C901 - a scheduler in one piece, to be read against its r
     def length() -> int:
         return round(answer * (1 - spread + 2 * spread * ((next(places) * 0.6180339887) % 1)))
 
-    waiting = deque((0.0, prompt) for _ in range(clients))
+    waiting = deque((0.0, float(prompt)) for _ in range(clients))
     running: list[list[float]] = []
     now, done, firsts, paces = 0.0, 0, [], []
     warm = 2 * clients
@@ -112,7 +112,7 @@ def simulate(  # noqa: C901 - a scheduler in one piece, to be read against its r
                 start = now
             if done > warm:
                 paces.append((now - one[1]) / one[3])
-            waiting.append((now, prompt))
+            waiting.append((now, float(prompt)))
     return sum(firsts) / len(firsts), sum(paces) / len(paces), (done - warm) / (now - start)
 
 
