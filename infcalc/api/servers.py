@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 from infcalc.api.sizing import deployment_budgets
 from infcalc.api.users import Traffic, requests_in
 from infcalc.engines.pace import kernel_factor
-from infcalc.roofline.stand_in import Overhead, StepClock, curves_of
+from infcalc.roofline.clock import Overhead, StepClock
+from infcalc.roofline.curves import curves_of
 from infcalc.serving.server import Server
 from infcalc.spec.layers import LatentAttention, MoeFeedForward
 from infcalc.workload.lengths import Constant, mean_tokens, quantile_tokens
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
-    from infcalc.catalog.lookup import Catalog
     from infcalc.engines.pace import Pace
-    from infcalc.roofline.stand_in import GpuEfficiency
-    from infcalc.spec.hardware import Gpu
+    from infcalc.spec.efficiency import GpuEfficiency
     from infcalc.spec.kv import KvFormat
     from infcalc.spec.model import Model
     from infcalc.workload.lengths import Lengths, Node
@@ -73,14 +72,8 @@ class LaneClock:
         return LaneClock(self._clock, self._factor, full=self._clock.num_stages > 1)
 
 
-def efficiency_of(catalog: Catalog, gpu: Gpu) -> GpuEfficiency | None:
-    """Return the efficiency curves of a GPU."""
-    del catalog, gpu
-    return None
-
-
 def clock_of(
-    deployment: Deployment, form: KvFormat, steps: Pace, efficiency: GpuEfficiency | None, engine: str | None = None
+    deployment: Deployment, form: KvFormat, steps: Pace, efficiency: GpuEfficiency, engine: str | None = None
 ) -> LaneClock:
     """Return the step clock of one lane of a deployment; ``engine`` where its kernels are not those of its rules."""
     gpu, named = deployment.gpu, engine or deployment.rules.engine
@@ -101,7 +94,7 @@ def _latent_experts(model: Model) -> bool:
     )
 
 
-def _clock(deployment: Deployment, form: KvFormat, steps: Pace, efficiency: GpuEfficiency | None) -> StepClock:
+def _clock(deployment: Deployment, form: KvFormat, steps: Pace, efficiency: GpuEfficiency) -> StepClock:
     return StepClock(
         deployment.model,
         curves_of(deployment.gpu, efficiency),

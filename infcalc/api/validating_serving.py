@@ -15,7 +15,7 @@ from infcalc.api.bands import Kind, band, kind_of
 from infcalc.api.deployment import Ask, Deployment, deploy, kv_format
 from infcalc.api.recorded import FULL, checked, measurement
 from infcalc.api.scoring import SCORED, SKIPPED, ValidationSummary, summary
-from infcalc.api.servers import LaneClock, answer_nodes, clock_of, efficiency_of, room_for, server_of
+from infcalc.api.servers import LaneClock, answer_nodes, clock_of, room_for, server_of
 from infcalc.catalog.free_text import read_gpu_text, read_kv_text, read_model_text, read_weights_text
 from infcalc.engines.pace import Order, pace
 from infcalc.engines.reported import read_engine_text, read_version_text
@@ -258,7 +258,7 @@ def _resolved(entry: Mapping[str, Any], catalog: Catalog) -> tuple[Deployment, K
     steps = pace(paced, version if serves == paced else None, base.rules.generation if paced == "vllm" else "").value
     if flags.get("static_batch"):
         steps = replace(steps, order=Order.STATIC)
-    return base, form, steps, clock_of(base, form, steps, efficiency_of(catalog, base.gpu), paced)
+    return base, form, steps, clock_of(base, form, steps, catalog.efficiency(base.gpu), paced)
 
 
 def _whole(value: object) -> int | None:
