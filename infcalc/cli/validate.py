@@ -45,6 +45,9 @@ def run(options: dict[str, Any]) -> int:
     def view() -> View:
         from infcalc.report.views import validate as views  # noqa: PLC0415 - JSON needs no view
 
+        if options["what"] == "serving":
+            groups = "class, source, engine, GPU, precision, TP and batch"
+            return views.view(answer, entry="run", groups=groups)
         return views.view(answer)
 
     return render(answer, view, options)

@@ -14,13 +14,16 @@ if TYPE_CHECKING:
     from infcalc.api.validating_serving import ServingValidation
 
 
-def view(answer: Answer[ValidationResult] | Answer[ServingValidation]) -> View:
-    """Return the cases, the summary over all of them, and the summary by group."""
+def view(answer: Answer[ValidationResult] | Answer[ServingValidation], *, entry: str = "log", groups: str = "") -> View:
+    """Return the cases, the summary over all of them, and the summary by group.
+
+    ``entry`` is what one case is of, ``groups`` what cases are grouped by.
+    """
     result = answer.result
     cases = Table(
-        title="Predictions against records",
+        title=f"Predictions against recorded {entry}s",
         columns=(
-            Column(key="id", heading="entry", left=True),
+            Column(key="id", heading=entry, left=True),
             Column(key="quantity", heading="quantity", left=True),
             Column(key="measured", heading="measured", text_key="measured_text"),
             Column(key="predicted", heading="predicted", text_key="predicted_text"),
@@ -49,12 +52,12 @@ def view(answer: Answer[ValidationResult] | Answer[ServingValidation]) -> View:
             for case in result.cases
         ),
     )
-    return view_of(answer, tables=(cases, _summary(result, "all"), _summary(result, "")))
+    return view_of(answer, tables=(cases, _summary(result, "all", entry, groups), _summary(result, "", entry, groups)))
 
 
-def _summary(result: ValidationResult | ServingValidation, group: str) -> Table:
+def _summary(result: ValidationResult | ServingValidation, group: str, entry: str, groups: str) -> Table:
     return Table(
-        title="All of them" if group else "By group",
+        title=f"All {entry}s" if group else f"By {groups or 'engine, version, attention and TP'}",
         columns=(
             Column(key="quantity", heading="quantity", left=True),
             *(() if group else (Column(key="group", heading="group", left=True),)),
@@ -65,7 +68,7 @@ def _summary(result: ValidationResult | ServingValidation, group: str) -> Table:
             Column(key="p90_abs_error_fraction", heading="p90", show=_share),
             Column(key="worst", heading="worst", show=_share),
             Column(key="band_coverage_fraction", heading="in band", show=_share),
-            Column(key="worst_id", heading="worst entry", left=True, aside=True),
+            Column(key="worst_id", heading=f"worst {entry}", left=True, aside=True),
         ),
         rows=tuple(
             {
