@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from infcalc.api.answer import Answer
 from infcalc.api.bands import Kind, band, kind_of
 from infcalc.api.deployment import Ask, Deployment, deploy, kv_format
+from infcalc.api.ledger import longest_for
 from infcalc.api.recorded import FULL, checked, measurement
 from infcalc.api.scoring import SCORED, SKIPPED, ValidationSummary, summary
 from infcalc.api.servers import LaneClock, answer_nodes, clock_of, room_for, server_of
@@ -38,6 +39,7 @@ _ONLINE = "serving"
 _SHARE_OF_RANGE = re.compile(r"uniform\s+([0-9.]+)\s*-\s*([0-9.]+)\s*x", re.IGNORECASE)
 _CONVERSATIONS = re.compile(r"sharegpt|orca|chat|conversation", re.IGNORECASE)
 _BURST_PER_S = 100.0
+_RAISED_FRACTION = 0.95
 _WAVES_CUSTOMARY = 10.0
 """Requests per client of a benchmark that does not state them: what public harnesses run."""
 
@@ -255,6 +257,9 @@ def _resolved(entry: Mapping[str, Any], catalog: Catalog) -> tuple[Deployment, K
     if word in {None, "auto"} and serves == "tensorrt-llm" and base.weights in {"fp8", "nvfp4"}:
         word = "fp8"
     form, _, _ = kv_format(base, word)
+    if serves == paced == "vllm" and longest_for(base, form) < base.max_model_len:
+        # By default it would have refused to start; of the two ways out that it names, this is the first.
+        base = deploy(replace(ask, memory_fraction=_RAISED_FRACTION), model.entry, gpu.entry, strict=False)
     steps = pace(paced, version if serves == paced else None, base.rules.generation if paced == "vllm" else "").value
     if flags.get("static_batch"):
         steps = replace(steps, order=Order.STATIC)
