@@ -87,6 +87,10 @@ def clock_of(
     return LaneClock(_clock(deployment, form, steps, efficiency), factor, full=False)
 
 
+def _has_experts(model: Model) -> bool:
+    return any(isinstance(run.layer.feed_forward, MoeFeedForward) for run in model.layers)
+
+
 def _latent_experts(model: Model) -> bool:
     return any(
         isinstance(run.layer.mixer, LatentAttention) and isinstance(run.layer.feed_forward, MoeFeedForward)
@@ -128,7 +132,10 @@ def server_of(deployment: Deployment, clock: LaneClock, steps: Pace, room: float
         full_clock=clock.full(),
         pace=steps,
         num_lanes=parallelism.dp * parallelism.pp,
+        num_locked=parallelism.dp if _has_experts(deployment.model) else 1,
         budget_tokens=budget,
         num_fitting=room,
-        num_places=max(1.0, min(room, float(deployment.max_num_seqs * parallelism.dp))),
+        num_places=max(
+            1.0, min(room if math.isinf(room) else math.floor(room), float(deployment.max_num_seqs * parallelism.dp))
+        ),
     )

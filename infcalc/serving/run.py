@@ -209,7 +209,8 @@ class _Flow:
             together = together or room > _CLUMPED * usual
             entering, taken_s, first_s = self._prefill_first(room, context, together=together)
         if entering > _LEAST:
-            self._admit(entering, begins=self.stretch + 1, first_token_s=self.now_s + first_s)
+            # What a stretch admits it also prefills: a long prompt is admitted by parts.
+            self._admit(entering, begins=self.stretch + 1, first_token_s=self.now_s + min(first_s, taken_s))
         self.now_s += taken_s
         self.busy_s += self.running * taken_s
         gone = self.leaving.pop(self.stretch, 0.0)

@@ -30,6 +30,8 @@ class Server:
     """Where every lane is busy: in a pipeline, the slowest stage sets the pace."""
     pace: Pace
     num_lanes: int
+    num_locked: int = 1
+    """Lanes that step together because they share experts."""
     budget_tokens: float
     """Tokens of one step of a lane."""
     num_places: float
@@ -100,6 +102,7 @@ def _work(server: Server, asked: Requests) -> Work:
         budget_tokens=server.budget_tokens,
         order=server.pace.order,
         varied=asked.varied,
+        num_locked=server.num_locked,
     )
 
 
@@ -378,4 +381,4 @@ def _bound(server: Server, most: float, clients: float | None) -> str:
         return "clients"
     if most < server.num_places:
         return "requests"
-    return "KV room" if server.num_fitting <= server.num_places else "max_num_seqs"
+    return "KV room" if server.num_fitting < server.num_places + 1 else "max_num_seqs"

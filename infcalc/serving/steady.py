@@ -34,11 +34,15 @@ class Work:
     order: Order
     varied: bool = False
     """Prompts differ as those of conversations do: their lengths are taken as exponential."""
+    num_locked: int = 1
+    """Lanes that step together because they share experts: each waits for the longest step."""
 
 
 _VARIED = ((0.8535533905932737, 0.5857864376269049), (0.14644660940672624, 3.414213562373095))
 """Gauss-Laguerre: weights and lengths, in means, of an exponential."""
 _ALIKE = ((1.0, 1.0),)
+_LOCAL = 0.5
+"""Share of a prompt's work that is not the experts', in models whose attention is served data-parallel."""
 
 
 @frozen
@@ -76,7 +80,11 @@ def woven_step_s(times: StepTimes, work: Work, num_decodes: float, new_tokens: f
             # A prompt beyond the room of a step takes several.
             parts = max(1.0, chunk * length / room)
             more += weight * parts * (times.at(num_decodes, context_tokens, chunk * length / parts) - plain)
-        return plain + steps * more if steps <= 1 else steps * (plain + more)
+        if steps > 1:
+            return steps * (plain + more)
+        # One lane's prompt holds up all that step with it, but for the experts, which take the prompts of all.
+        any_lane = 1 - (1 - steps) ** work.num_locked
+        return plain + more * (_LOCAL * any_lane + (1 - _LOCAL) * steps)
     chunk = min(max(new_tokens, work.prompt_tokens), work.budget_tokens)
     return plain + new_tokens / chunk * times.at(0, context_tokens, chunk)
 
