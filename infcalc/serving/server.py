@@ -245,15 +245,8 @@ def in_closed_loop(
     # Clients that think, or wait in the front end, are not in a lane.
     away_s = think_time_s + latency_s
     if clients / (active_s + away_s) < rate:
-        low, high = 0.0, running
-        for _ in range(30):
-            middle = 0.5 * (low + high)
-            found = closed(times, work, max(middle, 1e-3))
-            active_s = found.prefill_s + found.wait_s + work.decode_tokens * found.tpot_s
-            if middle * shares + away_s * found.requests_per_s * shares < clients:
-                low = middle
-            else:
-                high = middle
+        found = closed(times, work, clients / shares, away_s=away_s)
+        active_s = found.prefill_s + found.wait_s + work.decode_tokens * found.tpot_s
         rate = shares * found.requests_per_s
     bound_by = _bound(server, most * lanes, clients)
     if each_s and rate * each_s > 1:

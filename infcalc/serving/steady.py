@@ -128,14 +128,15 @@ def flow(times: StepTimes, work: Work, num_decodes: float, *, num_clients: float
     )
 
 
-def closed(times: StepTimes, work: Work, num_requests: float) -> Flow:
-    """Return the lane that always holds ``num_requests`` requests, in prefill or decode."""
+def closed(times: StepTimes, work: Work, num_requests: float, *, away_s: float = 0.0) -> Flow:
+    """Return the lane of ``num_requests`` requests: in prefill, in decode, or ``away_s`` outside between two turns."""
     if work.decode_tokens <= 0:
         return flow(times, work, 0)
     low, high = 0.0, num_requests
     for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
-        if flow(times, work, middle, num_clients=num_requests).num_requests < num_requests:
+        found = flow(times, work, middle, num_clients=num_requests)
+        if found.num_requests + away_s * found.requests_per_s < num_requests:
             low = middle
         else:
             high = middle
