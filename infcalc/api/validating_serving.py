@@ -22,7 +22,17 @@ from infcalc.engines.pace import Order, pace
 from infcalc.engines.reported import read_engine_text, read_version_text
 from infcalc.errors import FileProblem, InfcalcError
 from infcalc.frozen import frozen
-from infcalc.serving.server import Requests, Server, Speed, decoding, in_batch, in_closed_loop, in_open_run, in_run
+from infcalc.serving.server import (
+    Requests,
+    Server,
+    Speed,
+    decoding,
+    end_together,
+    in_batch,
+    in_closed_loop,
+    in_open_run,
+    in_run,
+)
 from infcalc.spec.explain import Input
 from infcalc.workload.lengths import Constant, Exponential, Lengths, Lognormal, Uniform, mean_tokens, parse_lengths
 
@@ -152,7 +162,8 @@ def _speed(server: Server, asked: Requests, load: _Load) -> Speed:
 
 def _closed(server: Server, asked: Requests, clients: float, count: float | None, *, online: bool) -> Speed:
     count = _WAVES_CUSTOMARY * clients if count is None else count
-    if count > 40 * clients or clients < server.num_lanes * 4:
+    spread = not end_together(server, asked)
+    if spread and (count > 40 * clients or clients < server.num_lanes * 4):
         return in_closed_loop(server, asked, clients, num_requests=count, front_end=online)
     return in_run(server, asked, num_requests=max(count, clients), clients=clients, front_end=online)
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from infcalc.engines.pace import Order
 from infcalc.frozen import frozen
 from infcalc.serving.batch import batch_run, prefill_s
 from infcalc.serving.run import Arrivals, finite_run
@@ -164,6 +165,59 @@ def decoding(server: Server, asked: Requests, num_sequences: int) -> Speed:
     )
 
 
+def end_together(server: Server, asked: Requests) -> bool:
+    """Return whether requests that came together also end together, and their clients ask together again.
+
+    Where prefill goes first, all of them start to decode together; answers of one length then end together.
+    """
+    alike = len({length for _, length in asked.answers}) == 1 and not asked.varied
+    return alike and server.pace.order is Order.PREFILL_FIRST
+
+
+def _in_waves(server: Server, asked: Requests, *, clients: float, num_requests: float, front_end: bool) -> Speed:
+    """Return the speed of clients whose answers all end together.
+
+    No prompt ever holds up a decode, and every prompt waits for the others.
+    """
+    lanes, pace = server.num_lanes, server.pace
+    running = min(server.num_places, clients, num_requests)
+    each = max(1.0, running / lanes)
+    run = batch_run(
+        _times(server, asked, each, busy=running >= lanes),
+        num_sequences=each,
+        prompt_tokens=max(asked.prompt_tokens, 1.0),
+        context_tokens=asked.prompt_tokens + asked.cached_tokens,
+        answers=asked.answers,
+        budget_tokens=server.budget_tokens,
+        together=False,
+    )
+    before_s = _before_s(server, asked) if front_end else 0.0
+    latency_s = pace.latency_s + before_s if front_end else 0.0
+    wave_s, bound_by = run.makespan_s + latency_s, _bound(server, running, clients)
+    if front_end and running * (before_s + asked.answer_tokens * pace.token_s) > wave_s:
+        wave_s, bound_by = running * (before_s + asked.answer_tokens * pace.token_s), "front end"
+    stretch = (wave_s - latency_s) / run.makespan_s
+    # Those without a place wait for whole waves; of a finite run, the first of them less long.
+    behind = max(0.0, min(clients, num_requests) - running)
+    queue_s = behind / running * (1 - 0.5 * behind / num_requests) * wave_s
+    ttft_s, e2e_s = queue_s + latency_s + run.ttft_s, queue_s + latency_s + run.e2e_s * stretch
+    rate = running / wave_s
+    return Speed(
+        ttft_s=ttft_s,
+        ttft_median_s=ttft_s,
+        tpot_s=run.tpot_s * stretch,
+        tpot_median_s=run.tpot_s * stretch,
+        e2e_s=e2e_s,
+        e2e_median_s=e2e_s,
+        queue_s=queue_s,
+        output_tokens_per_s=rate * asked.answer_tokens,
+        requests_per_s=rate,
+        num_decodes=running,
+        stable=True,
+        bound_by=bound_by,
+    )
+
+
 def in_run(
     server: Server,
     asked: Requests,
@@ -174,6 +228,8 @@ def in_run(
     front_end: bool = True,
 ) -> Speed:
     """Return the speed of a finite run: all at once, from ``clients`` that wait for answers, or at a rate."""
+    if clients is not None and end_together(server, asked):
+        return _in_waves(server, asked, clients=clients, num_requests=num_requests, front_end=front_end)
     lanes = server.num_lanes
     most = min(server.num_places, num_requests, clients or math.inf) / lanes
     times = _times(server, asked, most)
