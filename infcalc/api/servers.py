@@ -57,19 +57,34 @@ class LaneClock:
     In a full pipeline each micro-batch waits for the slowest stage at every hop; a lone batch passes at its own pace.
     """
 
-    __slots__ = ("_clock", "_factor", "_full")
+    __slots__ = ("_beyond_tokens", "_clock", "_factor", "_floor_s", "_full")
 
-    def __init__(self, clock: StepClock, factor: float, *, full: bool) -> None:
+    def __init__(
+        self, clock: StepClock, factor: float, *, full: bool, floor_s: float = 0.0, beyond_tokens: float = math.inf
+    ) -> None:
         self._clock, self._factor, self._full = clock, factor, full
+        self._floor_s, self._beyond_tokens = floor_s, beyond_tokens
 
     def step_s(self, **step: Any) -> Any:  # noqa: ANN401 - numbers or arrays
-        """Return the seconds of one step."""
+        """Return the seconds of one step: no less than launching its kernels takes where that is done one by one."""
         clock = self._clock
-        return self._factor * (clock.num_stages * clock.slowest_s(**step) if self._full else clock.step_s(**step))
+        pure_s = self._factor * (clock.num_stages * clock.slowest_s(**step) if self._full else clock.step_s(**step))
+        if not self._floor_s:
+            return pure_s
+        import numpy as np  # noqa: PLC0415 - only where a clock runs
+
+        eager = (np.asarray(step["num_decodes"]) > 0) & (np.asarray(step["context_tokens"]) > self._beyond_tokens)
+        return np.maximum(pure_s, np.where(eager, self._floor_s, 0.0))
 
     def full(self) -> LaneClock:
         """Return the clock of the same lane in a full pipeline."""
-        return LaneClock(self._clock, self._factor, full=self._clock.num_stages > 1)
+        return LaneClock(
+            self._clock,
+            self._factor,
+            full=self._clock.num_stages > 1,
+            floor_s=self._floor_s,
+            beyond_tokens=self._beyond_tokens,
+        )
 
 
 def clock_of(
@@ -84,7 +99,14 @@ def clock_of(
         bandwidth_bytes_per_s=gpu.bandwidth_bytes_per_s,
         num_sms=gpu.num_sms,
     )
-    return LaneClock(_clock(deployment, form, steps, efficiency), factor, full=False)
+    layers = sum(run.num_layers for run in deployment.model.layers)
+    return LaneClock(
+        _clock(deployment, form, steps, efficiency),
+        factor,
+        full=False,
+        floor_s=steps.eager_layer_s * layers,
+        beyond_tokens=steps.eager_beyond_tokens,
+    )
 
 
 def _has_experts(model: Model) -> bool:

@@ -8,6 +8,7 @@ of the engine does for every request and every streamed token.
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,10 @@ class Pace:
     """What a lone request waits in the front end on its way to the scheduler, and its first token on the way out."""
     prefill_tokens: int | None = None
     """Tokens of a prefill step where that is not the scheduler's limit."""
+    eager_layer_s: float = 0.0
+    """Least time of a layer in a decode step whose kernels are launched one by one."""
+    eager_beyond_tokens: float = math.inf
+    """Context beyond which decode is not replayed from a graph."""
 
 
 _TOKENISE_S = 2e-6
@@ -65,6 +70,7 @@ def _pace(
     token_us: float = 5.0,
     latency_ms: float = 3.0,
     prefill_tokens: int | None = None,
+    eager: tuple[float, float] = (0.0, math.inf),
 ) -> Pace:
     return Pace(
         order=order,
@@ -76,19 +82,23 @@ def _pace(
         prompt_token_s=0.0 if order is Order.STATIC else _TOKENISE_S,
         latency_s=latency_ms * _MS,
         prefill_tokens=prefill_tokens,
+        eager_layer_s=eager[0] * _US,
+        eager_beyond_tokens=eager[1],
     )
 
 
+_EAGER_V0 = (600.0, 8192.0)
+"""V0 replays graphs up to max_seq_len_to_capture (8192); beyond it a layer takes some 0.5 to 1.1 ms, by the host."""
 _PACE: Mapping[str, tuple[Since[Pace], ...]] = {
     "vllm": (
         Since(
             version=(0,),
-            value=_pace(Order.PREFILL_FIRST, 15, 5.0, 60, request_ms=3, token_us=60, latency_ms=8),
+            value=_pace(Order.PREFILL_FIRST, 15, 5.0, 60, request_ms=3, token_us=60, latency_ms=8, eager=_EAGER_V0),
             source="vLLM V0 before 0.6: 38 % of the time on the GPU with Llama 3 8B on H100 (vLLM blog 2024-09-05)",
         ),
         Since(
             version=(0, 6),
-            value=_pace(Order.PREFILL_FIRST, 12, 2.5, 25, request_ms=3, token_us=80, latency_ms=6),
+            value=_pace(Order.PREFILL_FIRST, 12, 2.5, 25, request_ms=3, token_us=80, latency_ms=6, eager=_EAGER_V0),
             source="vLLM V0 from 0.6: API server in a process of its own, output processed beside the step",
         ),
         Since(

@@ -92,3 +92,12 @@ def test_what_is_no_load_is_refused_with_the_option(load: dict[str, Any], place:
         estimate(SMALL, Offer(**load))
     assert place in str(caught.value.place)
     assert caught.value.hint
+
+
+def test_decode_beyond_the_graphs_of_v0_is_launched_layer_by_layer() -> None:
+    def tpot_s(version: str, input_tokens: int) -> float:
+        ask = Ask(models=("llama3.1-8b",), gpus=("h200-sxm-141gb",), tp=1, engine="vllm", engine_version=version)
+        return fast(ask, concurrency=1, input_tokens=input_tokens, output_tokens=200).tpot_s.value
+
+    assert tpot_s("0.7.3", 20_000) > 2 * tpot_s("0.7.3", 4_000)
+    assert tpot_s("0.11.0", 20_000) < 1.3 * tpot_s("0.11.0", 4_000)
