@@ -12,7 +12,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from infcalc.catalog.lookup import GpuEntry, ModelEntry, fold
+from infcalc.catalog.lookup import GpuEntry, ModelEntry, find, fold
 from infcalc.errors import UnknownName
 from infcalc.frozen import frozen
 from infcalc.units import GB, GIB, MIB
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _REMARK = re.compile(r"\(([^()]*)\)")
 _SPLIT = re.compile(r"[;,]")
-_MEMORY = re.compile(r"([0-9][0-9,]*(?:\.[0-9]+)?)\s*-?\s*(GiB|GB|G|MiB|MB)\b", re.IGNORECASE)
+_MEMORY = re.compile(r"(?<![A-Za-z0-9.,])([0-9][0-9,]*(?:\.[0-9]+)?)\s*-?\s*(GiB|GB|G|MiB|MB)\b", re.IGNORECASE)
 _MEMORY_UNITS = {"gib": GIB, "gb": GB, "g": GIB, "mib": MIB, "mb": MIB}
 _UNIDENTIFIED = re.compile(
     r"(?:quant(?:ization)?|precision|id|checkpoint|recipe|size)s?\b[^;,)]*\bnot (?:read|stated|known|given)|exl[23]|"
@@ -192,7 +192,8 @@ def read_gpu_text(catalog: Catalog, text: str | None, total_bytes: int | None = 
         read = _with_total(larger, text, None, exact=False, others=(), measured=False)
         return replace(read, assumptions=(f"{text!r} is taken to be {larger.gpu.name}",), warnings=named[0].warnings)
     if named:
-        return _with_total(named[0], text, stated, exact=True, others=named[1:], measured=total_bytes is not None)
+        first = named[0] if total_bytes is not None or stated is None else _of_memory(catalog, named[0], text, stated)
+        return _with_total(first, text, stated, exact=True, others=named[1:], measured=total_bytes is not None)
     if stated is None:
         raise UnknownName("GPU", text or "(none)", hint="name it, or say how much memory it has")
     vendor = "AMD" if _AMD.search(text) else "NVIDIA"
@@ -206,6 +207,25 @@ def read_gpu_text(catalog: Catalog, text: str | None, total_bytes: int | None = 
     else:
         said = f"{text or 'the GPU'!r} is only described; {nearest.gpu.name} stands in for its class"
     return _with_total(nearest, said, stated, exact=False, others=(), measured=total_bytes is not None)
+
+
+def _of_memory(catalog: Catalog, entry: GpuEntry, text: str, stated: int) -> GpuEntry:
+    """Return the variant of ``entry`` that has the stated memory: "A100 SXM 40GB" means the smaller A100."""
+
+    def is_far(one: GpuEntry) -> bool:
+        return not _MARKETED_SHARE < stated / one.gpu.cuda_total_bytes < 1 / _MARKETED_SHARE
+
+    if not is_far(entry):
+        return entry
+    family = entry.gpu.name.partition("-")[0]
+    siblings = (catalog.gpu(name) for name in catalog.gpu_names() if name.partition("-")[0] == family)
+    words = set(re.split(r"[^a-z0-9]+", text.lower()))
+    fitting = [one for one in siblings if one.gpu.architecture == entry.gpu.architecture and not is_far(one)]
+    return max(
+        fitting,
+        key=lambda one: len(words & {word.rstrip("0123456789") or word for word in one.gpu.name.split("-")}),
+        default=entry,
+    )
 
 
 def _with_total(
@@ -240,6 +260,8 @@ def _with_total(
 
 def _named_gpus(catalog: Catalog, text: str) -> tuple[GpuEntry, ...]:
     """Return the GPUs whose names are in a text, in its order; names in remarks count only where none is outside."""
+    if (name := find(text, catalog.index("gpus"))) is not None:
+        return (catalog.gpu(name),)
     for part in (_REMARK.sub(" ", text), text.replace("(", " ").replace(")", " ").replace(";", " ")):
         found = _scan(catalog, part)
         if found:

@@ -124,7 +124,8 @@ def find(name: str, index: Mapping[str, str]) -> str | None:
     """Return the entry that ``name`` spells, or None; a vendor's name in front is not needed."""
     key = fold(name)
     found = index.get(key)
-    if found is None:
+    if found is None and "/" not in name:
+        # What stands before a slash is an organisation, whose checkpoints are its own.
         bare = next((key.removeprefix(vendor) for vendor in _VENDOR_PREFIXES if key.startswith(vendor)), key)
         found = index.get(bare)
     return found
