@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from infcalc.api.sizing import deployment_budgets
 from infcalc.api.users import Traffic, requests_in
-from infcalc.engines.pace import kernel_factor
+from infcalc.engines.pace import compute_shares, kernel_factor
 from infcalc.roofline.clock import Overhead, StepClock
 from infcalc.roofline.curves import curves_of
 from infcalc.serving.server import Server
+from infcalc.spec.efficiency import with_compute_shares
 from infcalc.spec.layers import LatentAttention, MoeFeedForward
 from infcalc.workload.lengths import Constant, mean_tokens, quantile_tokens
 
@@ -92,16 +93,18 @@ def clock_of(
 ) -> LaneClock:
     """Return the step clock of one lane of a deployment; ``engine`` where its kernels are not those of its rules."""
     gpu, named = deployment.gpu, engine or deployment.rules.engine
+    version = deployment.rules.version if engine in {None, deployment.rules.engine} else None
+    reached = with_compute_shares(efficiency, compute_shares(named, version, architecture=gpu.architecture))
     factor = kernel_factor(
         named,
-        deployment.rules.version if engine in {None, deployment.rules.engine} else None,
+        version,
         latent_experts=_latent_experts(deployment.model),
         bandwidth_bytes_per_s=gpu.bandwidth_bytes_per_s,
         num_sms=gpu.num_sms,
     )
     layers = sum(run.num_layers for run in deployment.model.layers)
     return LaneClock(
-        _clock(deployment, form, steps, efficiency),
+        _clock(deployment, form, steps, reached),
         factor,
         full=False,
         floor_s=steps.eager_layer_s * layers,

@@ -217,6 +217,23 @@ def kernel_factor(
     return found
 
 
+_UNTUNED_ON_CDNA3: Mapping[str, tuple[int, ...]] = {"vllm": (0, 7), "tgi": (999,)}
+"""Until when matrix multiplications on CDNA3 were those of ROCm 6.2 and before, untuned."""
+_UNTUNED_SHARES = {"gemm/bf16": 0.35, "gemm/fp8": 0.35}
+"""64 to 256 tokens at 3 to 9 % of peak: MI300X in fp8 and in bf16 under two engines of 2024; CDNA2 was in better shape."""
+
+
+def compute_shares(engine: str, version: str | None, *, architecture: str) -> Mapping[str, float]:
+    """Return the share of the measured compute efficiency that an engine's own kernels reach, by kernel.
+
+    Kernels that are not named reach all of it. ``version`` None is the newest.
+    """
+    if not architecture.startswith("CDNA3") or engine not in _UNTUNED_ON_CDNA3:
+        return {}
+    at = (99,) if version is None else parse_version(version.partition("+")[0])
+    return _UNTUNED_SHARES if at < _UNTUNED_ON_CDNA3[engine] else {}
+
+
 PACED = tuple(_PACE)
 """Engines whose pace is known: those of :data:`infcalc.engines.rules.ENGINES`, and some that serve no ledger."""
 

@@ -6,10 +6,15 @@ Curves hold fractions, not rates: a relative of a measured part inherits the fra
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Basis(StrEnum):
@@ -176,6 +181,18 @@ class GpuEfficiency:
     source: str = ""
     date: str = ""
     doubts: tuple[str, ...] = ()
+
+
+def with_compute_shares(efficiency: GpuEfficiency, shares: Mapping[str, float]) -> GpuEfficiency:
+    """Return the curves with a share of the compute efficiency of some kernels: those that were measured are better."""
+    if not shares:
+        return efficiency
+    kernels = []
+    for key, shape in efficiency.kernels:
+        curve, share = shape.compute_fraction, shares.get(key, 1.0)
+        reached = replace(curve, fractions=tuple(share * fraction for fraction in curve.fractions))
+        kernels.append((key, replace(shape, compute_fraction=reached)))
+    return replace(efficiency, kernels=tuple(kernels))
 
 
 IDEAL = GpuEfficiency(name="ideal", kernels=(("*", KernelShape()),))
