@@ -324,6 +324,13 @@ def efficiency_for(
     )
 
 
+_VIA_HOST_S = 40e-6
+_VIA_HOST_SHARE = 0.6
+"""GeForce cards have no peer access over PCIe: what they exchange passes the host's memory. How much longer that takes,
+and what is left of the speed, lies between what runs of whole models on RTX 4090 machines of two sources have.
+"""
+
+
 def _over_links(gpu: Gpu, link_of: Callable[[str], GpuEfficiency | None]) -> tuple[CollectiveShape, ...]:
     """Return collectives measured on other parts over links like those of ``gpu``, speeds scaled to its own link.
 
@@ -340,10 +347,14 @@ def _over_links(gpu: Gpu, link_of: Callable[[str], GpuEfficiency | None]) -> tup
     slow = link_of("PCIe") if gpu.pcie_bytes_per_s else None
     if slow is not None:
         scale = min(1.0, (gpu.pcie_bytes_per_s or 0.0) / (slow.link_bytes_per_s or math.inf))
-        shapes += (_scaled(shape, scale) for shape in slow.collectives if shape.num_ranks > domain)
+        later_s, share = (_VIA_HOST_S, _VIA_HOST_SHARE) if "GeForce" in gpu.title else (0.0, 1.0)
+        shapes += (_scaled(shape, share * scale, later_s) for shape in slow.collectives if shape.num_ranks > domain)
     return tuple(shapes)
 
 
-def _scaled(shape: CollectiveShape, scale: float) -> CollectiveShape:
-    algorithms = tuple(replace(algorithm, bytes_per_s=algorithm.bytes_per_s * scale) for algorithm in shape.algorithms)
+def _scaled(shape: CollectiveShape, scale: float, later_s: float = 0.0) -> CollectiveShape:
+    algorithms = tuple(
+        replace(algorithm, bytes_per_s=algorithm.bytes_per_s * scale, latency_s=algorithm.latency_s + later_s)
+        for algorithm in shape.algorithms
+    )
     return replace(shape, algorithms=algorithms, basis=Basis.UNCALIBRATED)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _REMARK = re.compile(r"\(([^()]*)\)")
 _SPLIT = re.compile(r"[;,]")
 _MEMORY = re.compile(r"(?<![A-Za-z0-9.,])([0-9][0-9,]*(?:\.[0-9]+)?)\s*-?\s*(GiB|GB|G|MiB|MB)\b", re.IGNORECASE)
+_MEMORY_SUFFIX = re.compile(r"-[0-9]+gb$")
 _MEMORY_UNITS = {"gib": GIB, "gb": GB, "g": GIB, "mib": MIB, "mb": MIB}
 _UNIDENTIFIED = re.compile(
     r"(?:quant(?:ization)?|precision|id|checkpoint|recipe|size)s?\b[^;,)]*\bnot (?:read|stated|known|given)|exl[23]|"
@@ -192,7 +193,7 @@ def read_gpu_text(catalog: Catalog, text: str | None, total_bytes: int | None = 
         read = _with_total(larger, text, None, exact=False, others=(), measured=False)
         return replace(read, assumptions=(f"{text!r} is taken to be {larger.gpu.name}",), warnings=named[0].warnings)
     if named:
-        first = named[0] if total_bytes is not None or stated is None else _of_memory(catalog, named[0], text, stated)
+        first = named[0] if total_bytes is not None or stated is None else _of_memory(catalog, named[0], stated)
         return _with_total(first, text, stated, exact=True, others=named[1:], measured=total_bytes is not None)
     if stated is None:
         raise UnknownName("GPU", text or "(none)", hint="name it, or say how much memory it has")
@@ -209,7 +210,7 @@ def read_gpu_text(catalog: Catalog, text: str | None, total_bytes: int | None = 
     return _with_total(nearest, said, stated, exact=False, others=(), measured=total_bytes is not None)
 
 
-def _of_memory(catalog: Catalog, entry: GpuEntry, text: str, stated: int) -> GpuEntry:
+def _of_memory(catalog: Catalog, entry: GpuEntry, stated: int) -> GpuEntry:
     """Return the variant of ``entry`` that has the stated memory: "A100 SXM 40GB" means the smaller A100."""
 
     def is_far(one: GpuEntry) -> bool:
@@ -217,15 +218,9 @@ def _of_memory(catalog: Catalog, entry: GpuEntry, text: str, stated: int) -> Gpu
 
     if not is_far(entry):
         return entry
-    family = entry.gpu.name.partition("-")[0]
-    siblings = (catalog.gpu(name) for name in catalog.gpu_names() if name.partition("-")[0] == family)
-    words = set(re.split(r"[^a-z0-9]+", text.lower()))
-    fitting = [one for one in siblings if one.gpu.architecture == entry.gpu.architecture and not is_far(one)]
-    return max(
-        fitting,
-        key=lambda one: len(words & {word.rstrip("0123456789") or word for word in one.gpu.name.split("-")}),
-        default=entry,
-    )
+    family = _MEMORY_SUFFIX.sub("", entry.gpu.name)
+    siblings = (catalog.gpu(name) for name in catalog.gpu_names() if _MEMORY_SUFFIX.sub("", name) == family)
+    return next((one for one in siblings if not is_far(one)), entry)
 
 
 def _with_total(

@@ -220,7 +220,7 @@ def kernel_factor(
 _UNTUNED_ON_CDNA3: Mapping[str, tuple[int, ...]] = {"vllm": (0, 7), "tgi": (999,)}
 """Until when matrix multiplications on CDNA3 were those of ROCm 6.2 and before, untuned."""
 _UNTUNED_SHARES = {"gemm/bf16": 0.35, "gemm/fp8": 0.35}
-"""64 to 256 tokens at 3 to 9 % of peak: MI300X in fp8 and in bf16 under two engines of 2024; CDNA2 was in better shape."""
+"""64 to 256 tokens at 3 to 9 % of peak: MI300X in fp8 and in bf16 under two engines of 2024."""
 
 
 def compute_shares(engine: str, version: str | None, *, architecture: str) -> Mapping[str, float]:

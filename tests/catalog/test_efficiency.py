@@ -327,3 +327,16 @@ def test_the_block_in_the_documentation_loads(tmp_path: Path) -> None:
     found = efficiency(catalog, "orbit-1")
     assert dict(found.kernels)["gemm/bf16"].latency_s == pytest.approx(4e-6)
     assert [shape.library for shape in found.collectives] == ["nccl"]
+
+
+def test_cards_without_peer_access_exchange_through_the_host() -> None:
+    catalog = files.load_catalog()
+
+    def all_reduce_s(gpu: str, message_bytes: float) -> float:
+        part = catalog.gpu(gpu).gpu
+        curves = curves_of(part, catalog.efficiency(part))
+        return collective_s(curves, "all_reduce", num_ranks=2, message_bytes=message_bytes)
+
+    # Both over PCIe of the fourth generation.
+    assert all_reduce_s("rtx-4090", 2**13) == pytest.approx(all_reduce_s("rtx-6000-ada", 2**13) + 40e-6, rel=0.2)
+    assert all_reduce_s("rtx-4090", 2**28) > 1.5 * all_reduce_s("rtx-6000-ada", 2**28)

@@ -103,3 +103,29 @@ def test_words_for_precisions() -> None:
     assert read_kv_text("fp8 (by arithmetic)") == "fp8"
     assert read_kv_text("f16") == "fp16"
     assert read_kv_text(None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "gib"),
+    [
+        ("NVIDIA A100 SXM 40GB", "a100-sxm4-40gb", 39.56),
+        ("NVIDIA A10G", "a10g", 22.05),
+        ("AMD MI250X (1 GCD)", "mi250x-gcd", 63.98),
+        ("NVIDIA V100S PCIe 32GB", "v100s-pcie-32gb", 31.7),
+    ],
+)
+def test_variants_of_a_gpu_are_told_by_their_memory(text: str, name: str, gib: float) -> None:
+    found = read_gpu_text(load_catalog(), text).entry.gpu
+    assert found.name == name
+    assert found.cuda_total_bytes / GIB == pytest.approx(gib, abs=0.2)
+
+
+def test_an_organisations_checkpoint_is_not_that_of_another() -> None:
+    catalog = load_catalog()
+    metas, nvidias = (
+        read_model_text(catalog, f"{org}/Llama-3.1-405B-{end}").entry.model
+        for org, end in (("meta-llama", "Instruct-FP8"), ("nvidia", "FP8"))
+    )
+    assert metas.quantization is not None
+    assert nvidias.quantization is not None
+    assert len(metas.quantization.rules) > len(nvidias.quantization.rules) == 0
