@@ -41,6 +41,11 @@ COMMANDS = (
         name="roofline", question="What bounds prefill and decode: compute or memory?", module="infcalc.cli.roofline"
     ),
     Command(
+        name="estimate",
+        question="How fast is it under a load, what does a token cost, and can a measurement be true?",
+        module="infcalc.cli.estimate",
+    ),
+    Command(
         name="speculate",
         question="Does speculative decoding pay, and with how many draft tokens?",
         module="infcalc.cli.speculate",

@@ -128,7 +128,7 @@ CONTEXT = (
     ),
 )
 
-LOAD = (
+LENGTHS = (
     Option(
         name="input_tokens",
         flags=("--input-tokens",),
@@ -145,6 +145,9 @@ LOAD = (
         help="Answer length, written the same way.",
         group="Load",
     ),
+)
+
+THINKING = (
     Option(
         name="think_time",
         flags=("--think-time",),
@@ -153,6 +156,11 @@ LOAD = (
         help="Pause of a user between an answer and the next request: 30s, 500ms. [0]",
         group="Load",
     ),
+)
+
+LOAD = (
+    *LENGTHS,
+    *THINKING,
     Option(
         name="service_time",
         flags=("--service-time",),
@@ -178,6 +186,95 @@ BATCHES = (
         kind=_Texts,
         default=None,
         help="Sequences decoded together. Repeatable where several are looked at.",
+        group="Question",
+    ),
+)
+
+ARRIVALS = (
+    Option(
+        name="concurrency",
+        flags=("--concurrency",),
+        kind=_Whole,
+        default=None,
+        help="Requests under way at any time: clients that send the next when they have the answer.",
+        group="Load",
+    ),
+    Option(
+        name="rate",
+        flags=("--rate",),
+        kind=_Real,
+        default=None,
+        help="Requests per second that arrive at random.",
+        group="Load",
+    ),
+    Option(
+        name="users",
+        flags=("--users",),
+        kind=_Whole,
+        default=None,
+        help="People who pause for --think-time between an answer and their next request.",
+        group="Load",
+    ),
+    Option(
+        name="num_requests",
+        flags=("--num-requests",),
+        kind=_Whole,
+        default=None,
+        help="A finite run of so many requests, its start and end included. [the steady state]",
+        group="Load",
+    ),
+    Option(
+        name="prefix_hit",
+        flags=("--prefix-hit",),
+        kind=_Real,
+        default=None,
+        help="Fraction of each prompt that the prefix cache holds. [0]",
+        group="Load",
+    ),
+)
+
+TERMS = (
+    Option(
+        name="price",
+        flags=("--price",),
+        kind=_Text,
+        default=None,
+        help="USD per GPU-hour. [the newest of the catalog]",
+        group="Cost",
+    ),
+    Option(
+        name="utilization",
+        flags=("--utilization",),
+        kind=_Real,
+        default=None,
+        help="Fraction of the paid hours under this load. [1]",
+        group="Cost",
+    ),
+)
+
+JUDGING = (
+    Option(
+        name="sweep",
+        flags=("--sweep",),
+        kind=_Text,
+        default=None,
+        help="A curve: batch=1..1024; also concurrency, rate, users, input-tokens, output-tokens, tp; lists 1,2,4.",
+        group="Question",
+    ),
+    Option(
+        name="measured",
+        flags=("--measured",),
+        kind=_Texts,
+        default=None,
+        help="What you measured: tpot=12ms, ttft=0.5s, e2e=10s, output-tokens-per-s=900. Possible, and what was lost?",
+        group="Question",
+    ),
+    Option(
+        name="slo",
+        flags=("--slo",),
+        kind=_Texts,
+        default=None,
+        help="Limits to keep: ttft=500ms,tpot=50ms. Exit 4 when one is not kept.",
         group="Question",
     ),
 )

@@ -102,6 +102,9 @@ def check(gates: Iterable[str], result: object) -> None:
         key, operator, limit = read_gate(gate)
         steps = steps_of(key)
         values = [value for place, value in found if _leads_to(steps, place)]
+        if not values and any(_leads_to(steps, place) for place in absences(result)):
+            failed.append(f"{gate}: there is no such figure")
+            continue
         if not values:
             raise _nowhere(key, steps, tuple(place for place, _ in found))
         broken = [value for value in values if not _OPERATORS[operator](value, limit)]
@@ -147,6 +150,22 @@ def _nowhere(key: str, steps: tuple[Step, ...], places: tuple[Place, ...]) -> Us
     return UsageError(f"no number {key!r} in the result", place="--require", hint=f"keys: {', '.join(known)}")
 
 
+_FIGURE = {"value", "low", "high", "basis"}
+
+
+def absences(value: object, place: Place = ()) -> Iterator[Place]:
+    """Yield the names that lead to what is not there: a time beyond saturation, say."""
+    if value is None:
+        yield place
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from absences(item, (*place, (str(key), {})))
+    elif isinstance(value, list):
+        for item in value:
+            row = item if isinstance(item, dict) else {}
+            yield from absences(item, (*place[:-1], (place[-1][0], row)) if place else place)
+
+
 def numbers(value: object, place: Place = ()) -> Iterator[tuple[Place, float]]:
     """Yield every number in a JSON-like value with the names and rows that lead to it."""
     if isinstance(value, bool):
@@ -154,6 +173,9 @@ def numbers(value: object, place: Place = ()) -> Iterator[tuple[Place, float]]:
     elif isinstance(value, int | float):
         yield place, value
     elif isinstance(value, dict):
+        if value.keys() == _FIGURE and isinstance(value["value"], int | float):
+            # ``tpot_s`` names the value of a figure, ``tpot_s.high`` the end of its band.
+            yield place, value["value"]
         for key, item in value.items():
             yield from numbers(item, (*place, (str(key), {})))
     elif isinstance(value, list):

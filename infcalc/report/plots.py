@@ -32,8 +32,8 @@ def plot_kv(answer: Answer[KvResult], path: str) -> None:
         FileProblem: the file cannot be written.
 
     """
-    figure, axes = _canvas(path)
-    for result, colour in zip(answer.results, _cycle(len(answer.results)), strict=True):
+    figure, axes = canvas(path)
+    for result, colour in zip(answer.results, colours(len(answer.results)), strict=True):
         contexts = [row.context_tokens for row in result.rows]
         sizes = [row.kv_bytes / GIB for row in result.rows]
         axes.plot(contexts, sizes, marker="o", color=colour, label=f"{result.model}, {result.kv_dtype}")
@@ -47,7 +47,7 @@ def plot_kv(answer: Answer[KvResult], path: str) -> None:
     axes.yaxis.set_major_formatter(lambda size, _position: f"{size:g}")
     axes.set_xlabel("context, tokens")
     axes.set_ylabel("KV cache of one sequence, GiB")
-    _finish(figure, axes, path, "KV cache by context")
+    finish(figure, axes, path, "KV cache by context")
 
 
 def plot_concurrency(answer: Answer[ConcurrencyResult], path: str) -> None:
@@ -58,7 +58,7 @@ def plot_concurrency(answer: Answer[ConcurrencyResult], path: str) -> None:
         FileProblem: the file cannot be written.
 
     """
-    figure, axes = _canvas(path)
+    figure, axes = canvas(path)
     groups = [
         (
             f"{result.model} on {result.num_gpus} x {result.gpu}",
@@ -69,7 +69,7 @@ def plot_concurrency(answer: Answer[ConcurrencyResult], path: str) -> None:
     ticks = [f"{row.kv_dtype}\n{row.context_tokens:,} tokens" for row in answer.results[0].rows]
     _draw_bars(axes, groups, ticks)
     axes.set_ylabel("sequences that fit")
-    _finish(figure, axes, path, "Concurrency by KV precision")
+    finish(figure, axes, path, "Concurrency by KV precision")
 
 
 def plot_roofline(answer: Answer[RooflineResult], path: str) -> None:
@@ -80,11 +80,11 @@ def plot_roofline(answer: Answer[RooflineResult], path: str) -> None:
         FileProblem: the file cannot be written.
 
     """
-    figure, axes = _canvas(path)
+    figure, axes = canvas(path)
     result = answer.result
     low, high = LOWEST_FLOP_PER_BYTE, HIGHEST_FLOP_PER_BYTE
     names = list(dict.fromkeys(one.gpu for one in result.gpus))
-    for name, colour in zip(names, _cycle(len(names)), strict=True):
+    for name, colour in zip(names, colours(len(names)), strict=True):
         roof = roof_of(result, name)
         if roof is None:
             continue
@@ -114,7 +114,7 @@ def plot_roofline(answer: Answer[RooflineResult], path: str) -> None:
     axes.set_xlabel("work per byte moved, FLOP/B")
     axes.set_ylabel("rate, FLOP/s per GPU")
     models = ", ".join(dict.fromkeys(point.model for point in result.points))
-    _finish(figure, axes, path, f"Roofline: {models}, {result.context_tokens:,} tokens")
+    finish(figure, axes, path, f"Roofline: {models}, {result.context_tokens:,} tokens")
 
 
 def plot_speculate(answer: Answer[SpeculateResult], path: str) -> None:
@@ -125,7 +125,7 @@ def plot_speculate(answer: Answer[SpeculateResult], path: str) -> None:
         FileProblem: the file cannot be written.
 
     """
-    figure, axes = _canvas(path)
+    figure, axes = canvas(path)
     groups = [
         (
             f"{result.model} on {result.num_gpus} x {result.gpu}, batch {result.batch}",
@@ -137,7 +137,7 @@ def plot_speculate(answer: Answer[SpeculateResult], path: str) -> None:
     _draw_bars(axes, groups, ticks)
     axes.axhline(1, color=_INK, linewidth=0.8, linestyle="--")
     axes.set_ylabel("speedup over plain decoding")
-    _finish(figure, axes, path, "Speculative decoding")
+    finish(figure, axes, path, "Speculative decoding")
 
 
 _Bar = tuple[float, float, float, str]
@@ -147,7 +147,7 @@ _Bar = tuple[float, float, float, str]
 def _draw_bars(axes: Any, groups: Sequence[tuple[str, Sequence[_Bar]]], ticks: list[str]) -> None:  # noqa: ANN401 - optional
     """Draw groups of bars side by side, one colour and label each, a bar per tick."""
     width = 0.8 / len(groups)
-    for index, ((label, bars), colour) in enumerate(zip(groups, _cycle(len(groups)), strict=True)):
+    for index, ((label, bars), colour) in enumerate(zip(groups, colours(len(groups)), strict=True)):
         places = [place + index * width for place in range(len(bars))]
         heights = [height for height, _, _, _ in bars]
         drawn = axes.bar(places, heights, width * 0.9, color=colour, label=label)
@@ -159,7 +159,13 @@ def _draw_bars(axes: Any, groups: Sequence[tuple[str, Sequence[_Bar]]], ticks: l
     axes.set_xticklabels(ticks)
 
 
-def _canvas(path: str) -> tuple[Any, Any]:
+def canvas(path: str) -> tuple[Any, Any]:
+    """Return an empty figure and its axes.
+
+    Raises:
+        UsageError: matplotlib is missing or the ending is not one of PNG, SVG, PDF.
+
+    """
     if not path.lower().endswith(_ENDINGS):
         raise UsageError(
             f"{path!r} does not end in {', '.join(_ENDINGS)}", place="--output", hint="name it x.png or x.svg"
@@ -180,11 +186,18 @@ def _canvas(path: str) -> tuple[Any, Any]:
     return plt.subplots(figsize=(8, 5), layout="constrained")
 
 
-def _cycle(number: int) -> list[str]:
+def colours(number: int) -> list[str]:
+    """Return so many colours, from the start again where there are too few."""
     return [_COLOURS[index % len(_COLOURS)] for index in range(number)]
 
 
-def _finish(figure: Any, axes: Any, path: str, title: str) -> None:  # noqa: ANN401 - matplotlib is optional
+def finish(figure: Any, axes: Any, path: str, title: str) -> None:  # noqa: ANN401 - matplotlib is optional
+    """Give a figure its title, legend and grid, and write it.
+
+    Raises:
+        FileProblem: the file cannot be written.
+
+    """
     axes.set_title(title, loc="left", fontweight="bold")
     axes.grid(visible=True, color=_GRID, linewidth=0.6)
     axes.set_axisbelow(True)

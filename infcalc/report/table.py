@@ -46,6 +46,8 @@ class View:
     """Shown above all else, where the question has an answer of one sentence."""
     findings: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
+    data: Table | None = None
+    """What CSV holds, where that is more than the first table shows."""
     drawing: str = ""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -87,8 +89,8 @@ def count(value: object) -> str:
     return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
 
 
-_QUIET = {"pp": 1, "dp": 1, "ep": 1, "dcp": 1}
-_ONLY_IN_JSON = frozenset({"max_num_batched_tokens", "block_tokens", "max_num_seqs", "max_model_len"})
+_QUIET = {"pp": 1, "dp": 1, "ep": 1, "dcp": 1, "utilization_fraction": 1}
+_ONLY_IN_JSON = frozenset({"max_num_batched_tokens", "block_tokens", "max_num_seqs", "max_model_len", "pace"})
 
 
 def lead_line(inputs: tuple[Input, ...]) -> str:

@@ -45,7 +45,7 @@ def as_csv(view: View) -> str:
     import io  # noqa: PLC0415
 
     out = io.StringIO()
-    table = view.tables[0]
+    table = view.data or view.tables[0]
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
     for row in table.rows:

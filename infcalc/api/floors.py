@@ -1,0 +1,187 @@
+"""What no machine of that kind can beat: the floor of each time, and the ceiling of each rate, of a load.
+
+A floor is max(FLOP / peak, bytes / bandwidth) of the work that must be done, at 100 % of both, without messages between
+GPUs, launches, scheduling or waiting. Routed experts count as many as are expected to be touched by even routing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from infcalc.frozen import frozen
+from infcalc.lowering.ops import Decode, Prefill, StepShape
+from infcalc.lowering.tensors import inventory
+from infcalc.memory.offload import link_time_s
+from infcalc.roofline.step import stage_times
+
+if TYPE_CHECKING:
+    from infcalc.api.deployment import Deployment
+    from infcalc.lowering.tensors import Tensor
+    from infcalc.roofline.step import StepTime
+    from infcalc.spec.kv import KvFormat
+
+_GAUSS = ((5 / 18, 0.5 - 0.5 * math.sqrt(0.6)), (8 / 18, 0.5), (5 / 18, 0.5 + 0.5 * math.sqrt(0.6)))
+_UNBOUNDED = 1e12
+
+
+@frozen
+class Floors:
+    """Floors of one load, in seconds, and the most requests per second that its work allows.
+
+    ``tpot_s`` is that of the sequences in decode together, ``alone_s`` that of one sequence: no token is sooner.
+    """
+
+    ttft_s: float
+    tpot_s: float
+    alone_s: float
+    e2e_s: float
+    requests_per_s: float
+
+
+@frozen
+class Work:
+    """What a load asks of one replica, as floors need it."""
+
+    prompt_tokens: float
+    """To compute."""
+    cached_tokens: float
+    answer_tokens: float
+    num_decodes: float
+    """Sequences in decode, over the replica."""
+    num_most: float
+    """Most of them at once."""
+    num_prompts: float = 1.0
+    """Prompts that are all done before the first token counts: those of a static batch."""
+    num_clients: float | None = None
+    """Requests under way, where no more can be."""
+
+
+class FloorClock:
+    """Floors of the steps of one deployment."""
+
+    __slots__ = ("_deployment", "_form", "_known", "_link_s", "_tensors")
+
+    def __init__(self, deployment: Deployment, form: KvFormat, *, offload_s: float = 0.0) -> None:
+        self._deployment, self._form, self._link_s = deployment, form, offload_s
+        self._tensors: tuple[Tensor, ...] = inventory(deployment.model, deployment.quantization)
+        self._known: dict[StepShape, tuple[StepTime, ...]] = {}
+
+    def stages(self, shape: StepShape) -> tuple[StepTime, ...]:
+        """Return the step on one rank of each stage, at 100 % of peak and bandwidth."""
+        found = self._known.get(shape)
+        if found is None:
+            deployment = self._deployment
+            found = stage_times(
+                deployment.model,
+                deployment.gpu,
+                shape,
+                parallelism=deployment.parallelism,
+                kv=self._form,
+                tensors=self._tensors,
+                # Experts meet the tokens of one rank at least: what others bring may come at other times.
+                busy_dp_ranks=1,
+            )
+            self._known[shape] = found
+        return found
+
+    def step_s(self, shape: StepShape) -> float:
+        """Return the floor of one step through all stages."""
+        return sum(max(stage.compute_s, stage.memory_s, self._link_s) for stage in self.stages(shape))
+
+    def decode_s(self, num_sequences: float, context_tokens: float) -> float:
+        """Return the floor of one decode step of ``num_sequences`` on a lane."""
+        return self.step_s(_decode(num_sequences, context_tokens))
+
+    def answer_step_s(self, num_sequences: float, start_tokens: float, answer_tokens: float) -> float:
+        """Return the mean floor of the steps of an answer, while its context grows."""
+        return sum(
+            share * self.decode_s(num_sequences, start_tokens + place * answer_tokens) for share, place in _GAUSS
+        )
+
+    def prefill_s(self, new_tokens: float, cached_tokens: float = 0.0, num_sequences: float = 1.0) -> float:
+        """Return the floor of prompts computed together."""
+        return self.step_s(_prefill(new_tokens, cached_tokens, num_sequences))
+
+
+def floors_of(clock: FloorClock, work: Work, *, num_lanes: int, num_stages: int) -> Floors:
+    """Return the floors of a load."""
+    start = work.prompt_tokens + work.cached_tokens
+    steps = max(0.0, work.answer_tokens - 1)
+    tpot_s = clock.answer_step_s(work.num_decodes / num_lanes, start, work.answer_tokens)
+    alone_s = clock.answer_step_s(1, start, work.answer_tokens)
+    own_s = clock.prefill_s(work.prompt_tokens, work.cached_tokens)
+    ttft_s = own_s
+    if work.num_prompts > num_lanes:
+        ttft_s = clock.prefill_s(work.prompt_tokens, work.cached_tokens, work.num_prompts / num_lanes)
+    least_s = own_s + steps * alone_s
+    return Floors(
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        alone_s=alone_s,
+        e2e_s=ttft_s + steps * (tpot_s if work.num_prompts > 1 else alone_s),
+        requests_per_s=min(
+            _most_per_s(clock, work, num_lanes=num_lanes, num_stages=num_stages),
+            _UNBOUNDED if work.num_clients is None else work.num_clients / least_s,
+        ),
+    )
+
+
+def _most_per_s(clock: FloorClock, work: Work, *, num_lanes: int, num_stages: int) -> float:
+    """Return the requests per second at which the busiest stage is never idle."""
+    start = work.prompt_tokens + work.cached_tokens
+    steps = max(0.0, work.answer_tokens - 1)
+    each = max(1.0, work.num_most / num_lanes)
+    prompt = clock.stages(_prefill(work.prompt_tokens, work.cached_tokens))
+    # Of a step at its start: no later one does less.
+    decode = clock.stages(_decode(math.ceil(each), start))
+    most = math.ceil(each)
+    seconds = [
+        max(first.compute_s + steps * token.compute_s / most, steps * token.memory_s / most)
+        for first, token in zip(prompt, decode, strict=True)
+    ]
+    return num_lanes / num_stages / max(*seconds, 1 / _UNBOUNDED)
+
+
+def _decode(num_sequences: float, context_tokens: float) -> StepShape:
+    return StepShape(
+        decodes=(Decode(context_tokens=max(0, round(context_tokens)), num_sequences=max(1, int(num_sequences))),)
+    )
+
+
+def _prefill(new_tokens: float, cached_tokens: float, num_sequences: float = 1.0) -> StepShape:
+    return StepShape(
+        prefills=(
+            Prefill(
+                new_tokens=max(1, int(new_tokens)),
+                cached_tokens=max(0, int(cached_tokens)),
+                num_sequences=max(1, int(num_sequences)),
+            ),
+        )
+    )
+
+
+def offload_step_s(deployment: Deployment) -> float:
+    """Return the least time of a step that reads offloaded weights over the link to the host; 0 without any."""
+    if not deployment.cpu_offload_bytes:
+        return 0.0
+    from infcalc.memory.offload import offloaded_weights  # noqa: PLC0415 - only with an offload
+
+    link = host_link_bytes_per_s(deployment)
+    if link is None:
+        return 0.0
+    moved = offloaded_weights(
+        deployment.model,
+        deployment.parallelism,
+        deployment.quantization,
+        allowance_bytes=deployment.cpu_offload_bytes,
+    )
+    return link_time_s(max(stage.moved_bytes for stage in moved), link)
+
+
+def host_link_bytes_per_s(deployment: Deployment) -> float | None:
+    """Return the bandwidth between a GPU and its host: that of NVLink-C2C where there is one, else of PCIe."""
+    link = deployment.gpu.scale_up
+    if link is not None and "C2C" in link.name:
+        return link.bytes_per_s
+    return deployment.gpu.pcie_bytes_per_s

@@ -1,0 +1,152 @@
+"""How the figures of ``estimate`` came about: formula, substituted values, origin of each input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.spec.explain import Explanation, Input
+from infcalc.units import format_seconds, format_si
+
+if TYPE_CHECKING:
+    from infcalc.api.costing import Rent
+    from infcalc.api.speed import Run, SpeedResult
+    from infcalc.api.steps import Step
+
+_ROOFLINE = "Williams, Waterman, Patterson 2009"
+
+
+def explain_speed(run: Run, result: SpeedResult, rent: Rent | None) -> tuple[Explanation, ...]:
+    """Return one explanation per figure."""
+    found = [*_steps(run, result), *_times(run, result), *_rates(run, result), *_floors(run, result)]
+    tokens, cost = result.output_tokens_per_s, result.usd_per_million_output_tokens
+    if rent is not None and tokens is not None and cost is not None:
+        found.append(
+            Explanation(
+                quantity="usd_per_million_output_tokens",
+                formula="GPUs x USD/h / (3600 x output tokens/s x utilisation) x 1e6",
+                substituted=(
+                    f"{result.num_gpus} x {rent.usd_per_hour:.4g} / (3600 x {tokens.value:,.1f} x "
+                    f"{result.utilization_fraction:g}) x 1e6 = {cost.value:.4g}"
+                ),
+                inputs=(Input(name="usd_per_hour", value=rent.usd_per_hour, origin=rent.source),),
+            )
+        )
+    return tuple(found)
+
+
+def _steps(run: Run, result: SpeedResult) -> list[Explanation]:
+    deployment, pace = run.machine.deployment, run.machine.pace
+    gpu = deployment.gpu
+    origin = f"gpus.yaml {gpu.name}"
+    inputs = (
+        Input(
+            name="bandwidth_bytes_per_s",
+            value=gpu.bandwidth_bytes_per_s,
+            origin=deployment.gpu_origins.get("bandwidth", origin),
+            source=gpu.source,
+        ),
+        Input(name="per_layer_s", value=pace.value.per_layer_s, origin="engine", source=pace.source),
+        Input(name="per_step_s", value=pace.value.per_step_s, origin="engine", source=pace.source),
+        Input(name="per_sequence_s", value=pace.value.per_sequence_s, origin="engine", source=pace.source),
+    )
+    return [
+        Explanation(
+            quantity=name,
+            formula=(
+                "sum over kernels under their efficiency curves + messages between GPUs + engine per layer, step and "
+                "sequence"
+            ),
+            substituted=f"{_parts(step)} = {format_seconds(step.time_s.value)}",
+            inputs=inputs,
+            source=_ROOFLINE,
+        )
+        for name, step in (("step", result.step), ("prefill_step", result.prefill_step))
+        if step is not None
+    ]
+
+
+def _parts(step: Step) -> str:
+    return " + ".join(f"{part.name} {format_seconds(part.time_s.value)} ({part.bound_by})" for part in step.parts)
+
+
+def _times(run: Run, result: SpeedResult) -> list[Explanation]:
+    speed, asked, pace = run.speed, run.asked, run.machine.pace
+    step = result.step
+    found = []
+    if result.tpot_s is not None and step is not None:
+        woven_s = max(0.0, speed.tpot_s - step.time_s.value)
+        found.append(
+            Explanation(
+                quantity="tpot_s",
+                formula="decode step at the mean batch and context + prefill of other requests woven in",
+                substituted=(
+                    f"{format_seconds(step.time_s.value)} (batch {result.batch:,.1f}, {asked.live_tokens:,.0f} tokens) "
+                    f"+ {format_seconds(woven_s)} = {format_seconds(speed.tpot_s)}"
+                ),
+            )
+        )
+    if result.ttft_s is not None:
+        front_s = 0.0 if run.load.offer.batch is not None else pace.value.latency_s
+        rest_s = max(0.0, speed.ttft_s - front_s - speed.queue_s)
+        found.append(
+            Explanation(
+                quantity="ttft_s",
+                formula="front end + queue for a place + prefill with what runs before and beside it",
+                substituted=(
+                    f"{format_seconds(front_s)} + {format_seconds(speed.queue_s)} + {format_seconds(rest_s)} = "
+                    f"{format_seconds(speed.ttft_s)}"
+                ),
+                inputs=(Input(name="latency_s", value=front_s, origin="engine", source=pace.source),),
+            )
+        )
+    if result.e2e_s is not None and result.ttft_s is not None:
+        found.append(
+            Explanation(
+                quantity="e2e_s",
+                formula="ttft_s + (output tokens - 1) x tpot_s; of a batch of many lengths the mean over its requests",
+                substituted=(
+                    f"{format_seconds(speed.ttft_s)} + {max(0.0, asked.answer_tokens - 1):,.0f} x "
+                    f"{format_seconds(speed.tpot_s)} = {format_seconds(speed.e2e_s)}"
+                ),
+            )
+        )
+    return found
+
+
+def _rates(run: Run, result: SpeedResult) -> list[Explanation]:
+    rate, tokens = result.requests_per_s, result.output_tokens_per_s
+    if rate is None or tokens is None:
+        return []
+    return [
+        Explanation(
+            quantity="output_tokens_per_s",
+            formula="requests/s x output tokens",
+            substituted=f"{rate.value:,.4g} x {run.asked.answer_tokens:,.0f} = {tokens.value:,.1f}; {result.bound_by}",
+        )
+    ]
+
+
+def _floors(run: Run, result: SpeedResult) -> list[Explanation]:
+    gpu, step = run.machine.deployment.gpu, result.step
+    if step is None or result.limits is None:
+        return []
+    flop, moved = sum(part.flop for part in step.parts), sum(part.bytes for part in step.parts)
+    return [
+        Explanation(
+            quantity="limits.tpot_s",
+            formula="max(flop / peak, bytes / bandwidth) of one GPU, averaged over the answer",
+            substituted=(
+                f"one step: {format_si(flop, 'FLOP')}, {format_si(moved, 'B')} at "
+                f"{format_si(gpu.bandwidth_bytes_per_s, 'B/s')} = {format_seconds(step.floor_s)}"
+            ),
+            inputs=(
+                Input(
+                    name="bandwidth_bytes_per_s",
+                    value=gpu.bandwidth_bytes_per_s,
+                    origin=run.machine.deployment.gpu_origins.get("bandwidth", f"gpus.yaml {gpu.name}"),
+                    source=gpu.source,
+                ),
+            ),
+            source=_ROOFLINE,
+        )
+    ]

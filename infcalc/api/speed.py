@@ -1,0 +1,867 @@
+"""How fast: time to first token, time per token, throughput and cost of deployments under a load."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from infcalc.api.answer import Answer, distinct
+from infcalc.api.bands import Bands, bands_of
+from infcalc.api.costing import Costs, Rent, Terms, check_terms, costs_of, rent_of
+from infcalc.api.deployment import (
+    REFERENCE_GPU,
+    REFERENCE_MODEL,
+    Ask,
+    Deployment,
+    kv_format,
+    load,
+    merged_inputs,
+    resolve,
+    single_kv_dtype,
+)
+from infcalc.api.estimating import Figure, LoadKind, Offer, answer_nodes, clock_of, room_for, server_of
+from infcalc.api.floors import FloorClock, Floors, Work, floors_of, offload_step_s
+from infcalc.api.ledger import deployment_ledger, longest_for
+from infcalc.api.objectives import Objective, Outcome, check_statistics, outcome
+from infcalc.api.offering import Load, check_offer, load_for
+from infcalc.api.sizing import check_contexts, check_model_len
+from infcalc.api.steps import Step, Stepping, decode_step, prefill_step
+from infcalc.api.sweeping import Curve, Sweep, SweepPoint, Variable, knee_of
+from infcalc.engines.pace import pace
+from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
+from infcalc.errors import InfcalcError, UsageError
+from infcalc.frozen import frozen
+from infcalc.serving.server import Requests, Server, Speed, at_most, at_rate, in_batch, in_closed_loop, in_run
+from infcalc.spec.explain import Input
+from infcalc.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from infcalc.api.filling import Change
+    from infcalc.api.judging import Judgement, Measurement
+    from infcalc.engines.pace import Pace
+    from infcalc.engines.rules import Since
+    from infcalc.serving.times import Clock
+    from infcalc.spec.explain import Explanation
+    from infcalc.spec.kv import KvFormat
+
+_DOES_NOT_FIT = 3
+_NOT_MET = 4
+_MANY_WAVES = 40.0
+_FEW_CLIENTS = 4
+_LONG_RUN = 200.0
+_GUARD_SLACK = 1e-6
+
+
+@frozen
+class Guaranteed:
+    """Floors of a load as the result shows them, in seconds, and the ceiling of its throughput: exact, not modelled."""
+
+    ttft_s: float
+    tpot_s: float | None
+    e2e_s: float
+    output_tokens_per_s: float
+
+
+@frozen
+class SpeedResult:
+    """How fast one deployment answers one load; times are means over its requests.
+
+    ``batch`` is the mean number of requests in decode over the replica, ``max_batch`` how many memory and the engine's
+    cap let run. ``stable`` is False where requests arrive faster than they can be answered: times are then None, for
+    they grow as long as the load lasts; only those of a finite run are given. ``bound_by`` says what limits the
+    throughput. All figures are None where the model does not fit.
+
+    ``tpot_s`` is of each token after the first, with what other requests' prefill adds; ``step`` is one decode step
+    without it. ``limits`` are the floors and ceilings that no machine of this kind can beat. With a sweep the figures
+    are those of its knee, else of its first value.
+    """
+
+    model: str
+    gpu: str
+    num_gpus: int
+    weights: str
+    kv_dtype: str
+    engine: str
+    engine_version: str
+    fits: bool
+    missing_bytes: int
+    changes: tuple[Change, ...]
+    load: LoadKind
+    input_tokens: float
+    output_tokens: float
+    cached_tokens: float
+    """Of a prompt, found in the prefix cache."""
+    ttft_s: Figure | None = None
+    tpot_s: Figure | None = None
+    e2e_s: Figure | None = None
+    queue_s: Figure | None = None
+    """Part of the time to first token that is waiting for a place."""
+    output_tokens_per_s: Figure | None = None
+    total_tokens_per_s: Figure | None = None
+    """Prompts and answers."""
+    output_tokens_per_s_per_user: Figure | None = None
+    """1 / TPOT: what one user sees while an answer streams."""
+    output_tokens_per_s_per_gpu: Figure | None = None
+    requests_per_s: Figure | None = None
+    highest_stable_requests_per_s: Figure | None = None
+    """Where requests arrive at a rate: the highest that can be answered."""
+    batch: float = 0.0
+    max_batch: float = 0.0
+    stable: bool = True
+    bound_by: str = ""
+    limits: Guaranteed | None = None
+    step: Step | None = None
+    prefill_step: Step | None = None
+    prefill_time_fraction: float = 0.0
+    """Of the devices' time."""
+    usd_per_hour: float | None = None
+    """Of the replica."""
+    utilization_fraction: float = 1.0
+    usd_per_million_output_tokens: Figure | None = None
+    usd_per_million_input_tokens: Figure | None = None
+    usd_per_million_blended_tokens: Figure | None = None
+    usd_per_million_total_tokens: Figure | None = None
+    measured: tuple[Judgement, ...] = ()
+    slo: tuple[Outcome, ...] = ()
+    sweep: Curve | None = None
+
+
+@frozen
+class Site:
+    """One deployment with its KV precision, by the ask for it alone; memory needs no more than this."""
+
+    ask: Ask
+    deployment: Deployment
+    form: KvFormat
+    form_origin: str
+
+
+@frozen
+class Machine:
+    """A site whose steps can be timed."""
+
+    site: Site
+    pace: Since[Pace]
+    clock: Clock
+    floors: FloorClock
+    bands: Bands
+    offload_s: float
+
+    @property
+    def deployment(self) -> Deployment:
+        """What is deployed."""
+        return self.site.deployment
+
+    @property
+    def stepping(self) -> Stepping:
+        """What its steps are priced with."""
+        return Stepping(
+            deployment=self.deployment,
+            clock=self.clock,
+            floors=self.floors,
+            pace=self.pace.value,
+            bands=self.bands,
+            offload_s=self.offload_s,
+        )
+
+
+@frozen
+class Run:
+    """A load on a machine: what was asked of the server, how fast it was, and what physics allows."""
+
+    machine: Machine
+    load: Load
+    server: Server
+    asked: Requests
+    speed: Speed
+    floors: Floors
+    most_per_s: float | None
+    """Requests per second that can be answered, where they arrive at a rate."""
+    raised: tuple[str, ...]
+
+
+def estimate(
+    ask: Ask | None = None,
+    offer: Offer | None = None,
+    *,
+    contexts: tuple[int, ...] = (),
+    terms: Terms | None = None,
+    sweep: Sweep | None = None,
+    measured: tuple[Measurement, ...] = (),
+    slo: tuple[Objective, ...] = (),
+    explain: bool = False,
+) -> Answer[SpeedResult]:
+    """Return how fast each asked deployment answers the offered load, and what its tokens cost.
+
+    Without lengths, prompt and answer fill 4,096 tokens (or the asked context), half each; without a load, as many
+    requests run as memory and the engine admit. Exit code 3 where a deployment does not fit, 4 where an objective of
+    ``slo`` is not met.
+
+    Raises:
+        InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve`.
+
+    """
+    ask, offer, terms = ask or Ask(), offer or Offer(), terms or Terms()
+    contexts = check_contexts(contexts)
+    _check_sweep(sweep, offer, measured)
+    if sweep is None:
+        check_offer(offer)
+    check_terms(terms)
+    results: list[SpeedResult] = []
+    notes: list[str] = []
+    talk: list[str] = []
+    inputs: list[tuple[Input, ...]] = []
+    explanations: list[Explanation] = []
+    for one in _each(ask):
+        (deployment,) = resolve(one, load(one))
+        check_model_len(deployment)
+        notes += deployment.assumptions
+        talk += deployment.warnings
+        site = site_of(one, deployment)
+        result, run, said, found = _answered(site, offer, contexts, terms=terms, sweep=sweep)
+        talk += said
+        rent = rent_of(deployment.gpu, terms)
+        varied = {"gpus", "tp"} if sweep is not None and sweep.variable is Variable.TP else set()
+        placed = tuple(item for item in deployment.inputs if item.name not in varied)
+        inputs.append((*placed, *found, *_rent_inputs(rent, terms)))
+        notes += _notes(run, rent, terms) if run is not None else []
+        if run is not None:
+            judged = _judged(run, result, measured)
+            kept = _kept(run, result, slo)
+            result = replace(result, measured=judged, slo=kept)
+            talk += [f"SLO: {one.text}" for one in kept if not one.met]
+            if explain:
+                from infcalc.api.reasons import explain_speed  # noqa: PLC0415 - only when asked
+
+                explanations += explain_speed(run, result, rent)
+        results.append(result)
+    if not all(result.fits for result in results):
+        code = _DOES_NOT_FIT
+    else:
+        code = _NOT_MET if any(not one.met for result in results for one in result.slo) else 0
+    return Answer(
+        command="estimate",
+        results=tuple(results),
+        inputs=merged_inputs(inputs),
+        assumptions=distinct(notes),
+        warnings=distinct(talk),
+        explanations=tuple(explanations),
+        exit_code=code,
+    )
+
+
+def _each(ask: Ask) -> list[Ask]:
+    """Return an ask for each asked model and GPU."""
+    return [
+        replace(ask, models=(model,) if ask.models else (), gpus=(gpu,) if ask.gpus else ())
+        for model in ask.models or (REFERENCE_MODEL,)
+        for gpu in ask.gpus or (REFERENCE_GPU,)
+    ]
+
+
+def _check_sweep(sweep: Sweep | None, offer: Offer, measured: tuple[Measurement, ...]) -> None:
+    if sweep is None:
+        return
+    if measured:
+        raise UsageError("a sweep and a measurement", place="--measured", hint="give the load that was measured alone")
+    taken = {
+        Variable.BATCH: offer.batch,
+        Variable.CONCURRENCY: offer.concurrency,
+        Variable.USERS: offer.concurrency,
+        Variable.RATE: offer.requests_per_s,
+        Variable.INPUT_TOKENS: offer.input_tokens,
+        Variable.OUTPUT_TOKENS: offer.output_tokens,
+    }
+    if taken.get(sweep.variable) is not None:
+        raise UsageError(
+            f"--{sweep.variable} is given and swept", place="--sweep", hint=f"leave --{sweep.variable} out"
+        )
+
+
+# One deployment ------------------------------------------------------------------------------------------------------
+
+
+def site_of(ask: Ask, deployment: Deployment) -> Site:
+    """Return a deployment with its KV precision."""
+    form, origin, _ = kv_format(deployment, single_kv_dtype(ask))
+    return Site(ask=ask, deployment=deployment, form=form, form_origin=origin)
+
+
+def machine_of(site: Site) -> Machine:
+    """Return a site whose steps can be timed."""
+    deployment = site.deployment
+    steps, offload_s = _pace(deployment), offload_step_s(deployment)
+    clock = clock_of(deployment, site.form, steps.value)
+    return Machine(
+        site=site,
+        pace=steps,
+        clock=clock if not offload_s else _OffloadedClock(clock, offload_s),
+        floors=FloorClock(deployment, site.form, offload_s=offload_s),
+        bands=bands_of(deployment.model, deployment.gpu),
+        offload_s=offload_s,
+    )
+
+
+def _pace(deployment: Deployment) -> Since[Pace]:
+    rules = deployment.rules
+    return pace(rules.engine, rules.version, rules.generation if rules.engine == "vllm" else "")
+
+
+class _OffloadedClock:
+    """A clock whose steps also read weights over the link to the host, before they can compute with them."""
+
+    __slots__ = ("_clock", "_more_s")
+
+    def __init__(self, clock: Clock, more_s: float) -> None:
+        self._clock, self._more_s = clock, more_s
+
+    def step_s(self, **step: Any) -> Any:  # noqa: ANN401 - numbers or arrays
+        """Return the seconds of one step."""
+        return self._clock.step_s(**step) + self._more_s
+
+
+def _answered(
+    site: Site, offer: Offer, contexts: tuple[int, ...], *, terms: Terms, sweep: Sweep | None
+) -> tuple[SpeedResult, Run | None, list[str], tuple[Input, ...]]:
+    """Return the result of one deployment, the run it is of, warnings, and the inputs it rests on."""
+    if sweep is None:
+        asked = load_for(site.deployment, offer, contexts)
+        result, run = _Asker(terms).result(site, asked)
+        return result, run, _warnings(site, asked, result, run), _load_inputs(site, asked)
+    tried = _swept(site, offer, contexts, terms=terms, sweep=sweep)
+    ran = [one for one in tried if one.run is not None]
+    skipped = tuple(f"{sweep.variable} {one.value:g}: {one.problem}" for one in tried if one.run is None)
+    unfit = next((one for one in tried if one.result is not None), None)
+    if not ran and unfit is None:
+        raise UsageError(f"no value of the sweep can be: {skipped[0]}", place="--sweep", hint="choose other values")
+    points = tuple(_point(one.value, one.result) for one in ran if one.result is not None)
+    knee, text = knee_of(sweep.variable, points)
+    shown = next((one for one in ran if one.value == knee), ran[0] if ran else unfit)
+    if shown is None or shown.result is None or shown.asked is None:
+        raise AssertionError
+    curve = Curve(variable=sweep.variable, points=points, knee=knee, knee_text=text, skipped=skipped)
+    talk = [warning for one in tried for warning in one.warnings]
+    talk += [f"left out: {one}" for one in skipped]
+    first, last = sweep.values[0], sweep.values[-1]
+    swept = Input(name="sweep", value=f"{sweep.variable} {first:g}..{last:g}", origin="given (--sweep)")
+    inputs = [item for item in _load_inputs(site, shown.asked) if item.name not in _LOAD_NAMES]
+    inputs = [item for item in inputs if item.name != str(sweep.variable).replace("-", "_")]
+    result = replace(shown.result, sweep=curve)
+    return result, shown.run, talk, (*inputs, swept)
+
+
+_LOAD_NAMES = {"concurrency", "users", "batch", "rate_per_s", "load"}
+
+
+@frozen
+class _Tried:
+    """One value of a sweep: its result, or the problem that left none."""
+
+    value: float
+    problem: str = ""
+    asked: Load | None = None
+    result: SpeedResult | None = None
+    run: Run | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def _swept(site: Site, offer: Offer, contexts: tuple[int, ...], *, terms: Terms, sweep: Sweep) -> list[_Tried]:
+    asker = _Asker(terms)
+    found = []
+    for value in sweep.values:
+        try:
+            one, offered = _varied(site, offer, sweep.variable, value)
+            asked = load_for(one.deployment, offered, contexts)
+            result, run = asker.result(one, asked)
+        except InfcalcError as problem:
+            found.append(_Tried(value=value, problem=problem.message))
+            continue
+        missing = "" if run is not None else f"does not fit, {format_bytes(result.missing_bytes)} per GPU are missing"
+        told = () if run is None else tuple(_warnings(one, asked, result, run))
+        found.append(_Tried(value=value, problem=missing, asked=asked, result=result, run=run, warnings=told))
+    return found
+
+
+def _varied(site: Site, offer: Offer, variable: Variable, value: float) -> tuple[Site, Offer]:
+    """Return site and offer at one value of a sweep."""
+    match variable:
+        case Variable.BATCH:
+            offer = replace(offer, batch=int(value))
+        case Variable.CONCURRENCY | Variable.USERS:
+            offer = replace(offer, concurrency=int(value))
+        case Variable.RATE:
+            offer = replace(offer, requests_per_s=value)
+        case Variable.INPUT_TOKENS:
+            offer = replace(offer, input_tokens=int(value))
+        case Variable.OUTPUT_TOKENS:
+            offer = replace(offer, output_tokens=int(value))
+        case Variable.TP:
+            ask = replace(site.ask, tp=int(value), num_gpus=None)
+            (deployment,) = resolve(ask, load(ask))
+            site = site_of(ask, deployment)
+    check_offer(offer)
+    return site, offer
+
+
+class _Asker:
+    """Asks sites for loads; the clock of a site is made once, and only where a load fits."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._machines: dict[int, Machine] = {}
+
+    def result(self, site: Site, asked: Load) -> tuple[SpeedResult, Run | None]:
+        """Return the result of one load; no run where it does not fit."""
+        deployment, total = site.deployment, asked.total_tokens
+        book = deployment_ledger(replace(deployment, max_model_len=total), site.form, context_tokens=total)
+        if not book.fits:
+            return _unfit(site, asked, book.missing_bytes), None
+        machine = self._machines.get(id(site))
+        if machine is None:
+            machine = self._machines[id(site)] = machine_of(site)
+        run = run_of(machine, asked)
+        return _result(run, self._terms), run
+
+
+def run_of(machine: Machine, asked: Load) -> Run:
+    """Return a load on a machine that it fits on."""
+    deployment, offer = machine.deployment, asked.offer
+    room = room_for(deployment, machine.site.form, asked.inputs, asked.outputs)
+    server = server_of(deployment, machine.clock, machine.pace.value, max(room, float(deployment.parallelism.dp)))
+    hit = offer.prefix_hit_fraction
+    requests = Requests(
+        prompt_tokens=asked.prompt_tokens * (1 - hit),
+        cached_tokens=asked.prompt_tokens * hit,
+        answers=answer_nodes(asked.outputs),
+    )
+    speed, most_per_s = _speed(server, requests, asked)
+    parallelism = deployment.parallelism
+    clients = offer.batch or offer.concurrency
+    most = min(server.max_running, float(clients or math.inf))
+    floors = floors_of(
+        machine.floors,
+        Work(
+            prompt_tokens=requests.prompt_tokens,
+            cached_tokens=requests.cached_tokens,
+            answer_tokens=requests.answer_tokens,
+            num_decodes=min(speed.num_decodes, most),
+            num_most=most,
+            num_prompts=most if asked.kind is LoadKind.BATCH else 1.0,
+            num_clients=None if clients is None else float(clients),
+        ),
+        num_lanes=server.num_lanes,
+        num_stages=parallelism.pp,
+    )
+    guarded, raised = _guarded(speed, requests, floors)
+    return Run(
+        machine=machine,
+        load=asked,
+        server=server,
+        asked=requests,
+        speed=guarded,
+        floors=floors,
+        most_per_s=most_per_s,
+        raised=raised,
+    )
+
+
+def _speed(server: Server, requests: Requests, asked: Load) -> tuple[Speed, float | None]:
+    """Return how fast a load is answered, and the highest rate that is stable where requests arrive at one."""
+    offer = asked.offer
+    count = None if offer.num_requests is None else float(offer.num_requests)
+    if offer.requests_per_s is not None:
+        return _arriving(server, requests, offer.requests_per_s, count)
+    if offer.batch is not None:
+        return in_batch(server, requests, offer.batch), None
+    if offer.concurrency is not None:
+        clients = float(offer.concurrency)
+        if count is None or count > _MANY_WAVES * clients or clients < server.num_lanes * _FEW_CLIENTS:
+            think_s = offer.think_time_s
+            return in_closed_loop(server, requests, clients, think_time_s=think_s, num_requests=count), None
+        return in_run(server, requests, num_requests=max(count, clients), clients=clients), None
+    if count is not None:
+        return in_run(server, requests, num_requests=count), None
+    return replace(at_most(server, requests), bound_by="room"), None
+
+
+def _arriving(server: Server, requests: Requests, rate: float, count: float | None) -> tuple[Speed, float]:
+    """Return how fast requests are answered that arrive at a rate, and the highest rate that is stable."""
+    steady = at_rate(server, requests, rate)
+    most_per_s = max(at_most(server, requests).requests_per_s, rate if steady.stable else 0.0)
+    # A run of many times the length of a request is as good as endless, where it is stable.
+    if count is None or (steady.stable and count > _LONG_RUN * rate * steady.e2e_s):
+        return steady, most_per_s
+    run = in_run(server, requests, num_requests=count, requests_per_s=rate)
+    return (run if steady.stable else replace(run, stable=False, bound_by="unstable")), most_per_s
+
+
+def _guarded(speed: Speed, requests: Requests, floors: Floors) -> tuple[Speed, tuple[str, ...]]:
+    """Return a speed that no physics forbids, and what had to be raised to its floor."""
+    raised = []
+    steps = max(0.0, requests.answer_tokens - 1)
+    tpot_s = max(speed.tpot_s, floors.tpot_s) if steps else speed.tpot_s
+    ttft_s, e2e_s = max(speed.ttft_s, floors.ttft_s), max(speed.e2e_s, floors.e2e_s)
+    rate = min(speed.requests_per_s, floors.requests_per_s)
+    for name, before, after in (
+        ("ttft_s", speed.ttft_s, ttft_s),
+        ("tpot_s", speed.tpot_s, tpot_s),
+        ("e2e_s", speed.e2e_s, e2e_s),
+        ("requests_per_s", speed.requests_per_s, rate),
+    ):
+        if math.isfinite(before) and abs(after - before) > _GUARD_SLACK * before:
+            raised.append(f"{name}: the model gave {before:.4g}, beyond what the hardware allows; {after:.4g} taken")
+    return (
+        replace(
+            speed,
+            ttft_s=ttft_s,
+            tpot_s=tpot_s,
+            e2e_s=e2e_s,
+            requests_per_s=rate,
+            output_tokens_per_s=min(speed.output_tokens_per_s, rate * requests.answer_tokens),
+        ),
+        tuple(raised),
+    )
+
+
+# Run -> result -------------------------------------------------------------------------------------------------------
+
+
+def _unfit(site: Site, asked: Load, missing_bytes: int) -> SpeedResult:
+    from infcalc.api.filling import memory  # noqa: PLC0415 - only where something does not fit
+
+    total = asked.total_tokens
+    one = replace(site.ask, kv_dtypes=(site.form.name,), max_model_len=total)
+    told = memory(one, contexts=(total,)).result
+    return replace(_identified(site, asked), fits=False, missing_bytes=missing_bytes, changes=told.changes)
+
+
+def _identified(site: Site, asked: Load) -> SpeedResult:
+    deployment = site.deployment
+    return SpeedResult(
+        model=deployment.model.name,
+        gpu=deployment.gpu.name,
+        num_gpus=deployment.parallelism.num_gpus,
+        weights=deployment.weights,
+        kv_dtype=site.form.name,
+        engine=deployment.rules.engine,
+        engine_version=deployment.rules.version,
+        fits=True,
+        missing_bytes=0,
+        changes=(),
+        load=asked.kind,
+        input_tokens=asked.prompt_tokens,
+        output_tokens=asked.answer_tokens,
+        cached_tokens=asked.prompt_tokens * asked.offer.prefix_hit_fraction,
+    )
+
+
+def _result(run: Run, terms: Terms) -> SpeedResult:
+    machine, speed, floors, asked = run.machine, run.speed, run.floors, run.asked
+    bands, deployment = machine.bands, machine.deployment
+    answer = asked.answer_tokens
+    decodes = answer > 1
+    known = speed.stable or math.isfinite(speed.ttft_s)
+    rate = _rate(run)
+    tokens = _scaled(rate, answer)
+    ttft = bands.figure(speed.ttft_s, bands.ttft, least=floors.ttft_s) if known else None
+    tpot = bands.figure(speed.tpot_s, bands.tpot, least=floors.tpot_s) if decodes else None
+    e2e = bands.figure(speed.e2e_s, bands.e2e, least=floors.e2e_s) if known else None
+    lanes = run.server.num_lanes
+    chunk = min(asked.prompt_tokens, run.server.budget_tokens)
+    share = _prefill_fraction(run)
+    rent = rent_of(deployment.gpu, terms)
+    num_gpus = deployment.parallelism.num_gpus
+    costs = _costs(run, rent, terms, tokens, share)
+    return replace(
+        _identified(machine.site, run.load),
+        ttft_s=ttft,
+        tpot_s=tpot,
+        e2e_s=e2e,
+        queue_s=bands.figure(speed.queue_s, bands.ttft) if known else None,
+        output_tokens_per_s=tokens,
+        total_tokens_per_s=_scaled(rate, answer + run.load.prompt_tokens),
+        output_tokens_per_s_per_user=_inverse(tpot),
+        output_tokens_per_s_per_gpu=_scaled(tokens, 1 / num_gpus),
+        requests_per_s=rate,
+        highest_stable_requests_per_s=(
+            None
+            if run.most_per_s is None
+            else bands.figure(run.most_per_s, bands.throughput, most=max(floors.requests_per_s, run.most_per_s))
+        ),
+        batch=speed.num_decodes,
+        max_batch=run.server.max_running,
+        stable=speed.stable,
+        bound_by=_bound(run),
+        limits=Guaranteed(
+            ttft_s=floors.ttft_s,
+            tpot_s=floors.tpot_s if decodes else None,
+            e2e_s=floors.e2e_s,
+            output_tokens_per_s=floors.requests_per_s * answer,
+        ),
+        step=decode_step(machine.stepping, speed.num_decodes / lanes, asked.live_tokens),
+        prefill_step=prefill_step(machine.stepping, chunk, asked.cached_tokens),
+        prefill_time_fraction=share,
+        usd_per_hour=None if rent is None else rent.usd_per_hour * num_gpus,
+        utilization_fraction=terms.utilization_fraction,
+        usd_per_million_output_tokens=None if costs is None else costs.output,
+        usd_per_million_input_tokens=None if costs is None else costs.input,
+        usd_per_million_blended_tokens=None if costs is None else costs.blended,
+        usd_per_million_total_tokens=None if costs is None else costs.total,
+    )
+
+
+def _rate(run: Run) -> Figure:
+    """Return the rate of answered requests: as they arrive, where all of them can be answered."""
+    bands, speed, floors = run.machine.bands, run.speed, run.floors
+    offered = run.load.offer.requests_per_s
+    most = floors.requests_per_s if offered is None else min(floors.requests_per_s, offered)
+    if offered is None or run.most_per_s is None or run.load.offer.num_requests is not None:
+        return bands.figure(speed.requests_per_s, bands.throughput, most=most)
+    able = bands.figure(run.most_per_s, bands.throughput)
+    value = min(speed.requests_per_s, most)
+    return Figure(value=value, low=min(value, able.low), high=max(value, min(most, able.high)), basis=bands.basis)
+
+
+def _scaled(figure: Figure, factor: float) -> Figure:
+    return replace(figure, value=figure.value * factor, low=figure.low * factor, high=figure.high * factor)
+
+
+def _inverse(figure: Figure | None) -> Figure | None:
+    if figure is None:
+        return None
+    return replace(figure, value=1 / figure.value, low=1 / figure.high, high=1 / figure.low)
+
+
+def _prefill_fraction(run: Run) -> float:
+    """Return the share of a request's device time that is prefill: full steps of it, against its share of decode."""
+    server, asked = run.server, run.asked
+    step_s, budget = server.clock.step_s, server.budget_tokens
+    prompt = max(asked.prompt_tokens, 1.0)
+    each = min(prompt, budget)
+    prompts = max(1.0, budget / prompt)
+    whole_s = float(
+        step_s(
+            num_decodes=0, context_tokens=0, num_prefills=prompts, new_tokens=each, cached_tokens=asked.cached_tokens
+        )
+    )
+    first_s = prompt / (prompts * each) * whole_s
+    lane = max(1.0, run.speed.num_decodes / server.num_lanes)
+    rest_s = (
+        max(0.0, asked.answer_tokens - 1) * float(step_s(num_decodes=lane, context_tokens=asked.live_tokens)) / lane
+    )
+    return first_s / (first_s + rest_s)
+
+
+def _costs(run: Run, rent: Rent | None, terms: Terms, tokens: Figure, share: float) -> Costs | None:
+    if rent is None:
+        return None
+    return costs_of(
+        rent,
+        terms,
+        num_gpus=run.machine.deployment.parallelism.num_gpus,
+        output_tokens_per_s=tokens,
+        prompt_tokens=run.load.prompt_tokens,
+        answer_tokens=run.asked.answer_tokens,
+        prefill_fraction=share,
+    )
+
+
+def _bound(run: Run) -> str:
+    """Return in a word what limits the throughput."""
+    cap = float(run.machine.deployment.max_num_seqs * run.machine.deployment.parallelism.dp)
+    words = {"unstable": "saturation", "room": "max_num_seqs" if run.server.max_running >= cap else "KV room"}
+    return words.get(run.speed.bound_by, run.speed.bound_by)
+
+
+def _point(value: float, result: SpeedResult) -> SweepPoint:
+    tokens, per_gpu, rate = result.output_tokens_per_s, result.output_tokens_per_s_per_gpu, result.requests_per_s
+    if tokens is None or per_gpu is None or rate is None:
+        raise AssertionError
+    return SweepPoint(
+        value=value,
+        batch=result.batch,
+        ttft_s=result.ttft_s,
+        tpot_s=result.tpot_s,
+        e2e_s=result.e2e_s,
+        output_tokens_per_s=tokens,
+        output_tokens_per_s_per_user=result.output_tokens_per_s_per_user,
+        output_tokens_per_s_per_gpu=per_gpu,
+        requests_per_s=rate,
+        usd_per_million_output_tokens=result.usd_per_million_output_tokens,
+        stable=result.stable,
+        bound_by=result.bound_by,
+    )
+
+
+# Measurements and objectives -----------------------------------------------------------------------------------------
+
+
+def _judged(run: Run, result: SpeedResult, measured: tuple[Measurement, ...]) -> tuple[Judgement, ...]:
+    if not measured:
+        return ()
+    from infcalc.api.losses import judged  # noqa: PLC0415 - only with a measurement
+
+    return judged(run, result, measured)
+
+
+def figure_of(result: SpeedResult, quantity: str) -> Figure | None:
+    """Return a figure of a result by its key."""
+    found: Figure | None = getattr(result, quantity)
+    return found
+
+
+def _kept(run: Run, result: SpeedResult, slo: tuple[Objective, ...]) -> tuple[Outcome, ...]:
+    alike = run.load.kind is LoadKind.BATCH and run.load.alike and result.batch <= result.max_batch
+    finite = run.load.offer.num_requests is not None
+    check_statistics(slo, finite=finite, alike=alike)
+    return tuple(outcome(objective, _statistic(run, result, objective, alike=alike)) for objective in slo)
+
+
+def _statistic(run: Run, result: SpeedResult, objective: Objective, *, alike: bool) -> Figure | None:
+    figure = figure_of(result, objective.quantity)
+    if figure is None or objective.statistic == "mean" or alike:
+        return figure
+    medians = {"ttft_s": "ttft_median_s", "tpot_s": "tpot_median_s", "e2e_s": "e2e_median_s"}
+    if objective.quantity not in medians:
+        return figure
+    value = max(getattr(run.speed, medians[objective.quantity]), 0.0)
+    return _scaled(figure, value / figure.value) if figure.value else figure
+
+
+# What is said besides ------------------------------------------------------------------------------------------------
+
+
+def _load_inputs(site: Site, asked: Load) -> tuple[Input, ...]:
+    rules, steps = site.deployment.rules, _pace(site.deployment)
+    return (
+        Input(name="kv_dtype", value=site.form.name, origin=site.form_origin, source=site.form.note),
+        *asked.found,
+        Input(name="pace", value=str(steps.value.order), origin=f"{rules.engine} {rules.version}", source=steps.source),
+    )
+
+
+def _rent_inputs(rent: Rent | None, terms: Terms) -> tuple[Input, ...]:
+    found = [Input(name="utilization_fraction", value=terms.utilization_fraction, origin="--utilization, 1 by default")]
+    if rent is not None:
+        value = f"{rent.usd_per_hour:.4g}"
+        if rent.usd_per_hour_low != rent.usd_per_hour_high:
+            value = f"{rent.usd_per_hour_low:g}..{rent.usd_per_hour_high:g}"
+        found.append(Input(name="usd_per_gpu_hour", value=value, origin=rent.source))
+    return tuple(found)
+
+
+def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
+    machine, asked = run.machine, run.load
+    deployment = machine.deployment
+    rules, steps = deployment.rules, machine.pace.value
+    source, basis = machine.pace.source, machine.bands.basis
+    found = [
+        "times are means over requests; low to high is meant to hold 80 % of measurements",
+        f"efficiencies of {deployment.gpu.name} are {basis}",
+        f"{rules.engine} {rules.version} orders prefill and decode as: {steps.order}; launches, scheduler and front end: {source}",
+    ]
+    if asked.kind is LoadKind.BATCH:
+        found.append(
+            "a batch starts and ends together, without a front end: its first tokens come when all are computed"
+        )
+    if asked.offer.prefix_hit_fraction:
+        found.append(
+            f"{asked.offer.prefix_hit_fraction:.0%} of each prompt is found in the prefix cache; every request still "
+            "holds its whole context in memory, as if nothing were shared"
+        )
+    if rent is None:
+        found.append(f"no price of {deployment.gpu.name} is known: give --price to have costs")
+    else:
+        found.append(
+            f"cost: {deployment.parallelism.num_gpus} GPUs at {rent.usd_per_hour:.4g} USD/h ({rent.source}), "
+            f"{terms.utilization_fraction:.0%} of the hours used; per output token all of it, per input token the "
+            "share of device time that is prefill, blended 3 input tokens to 1 output token, each at the device time "
+            "it takes"
+        )
+    return found
+
+
+def _warnings(site: Site, asked: Load, result: SpeedResult, run: Run | None) -> list[str]:
+    if run is None:
+        unfit = (
+            f"{result.model} in {result.weights} does not fit on {result.num_gpus} x {result.gpu}: "
+            f"{format_bytes(result.missing_bytes)} per GPU are missing for one request of {asked.total_tokens:,} tokens"
+        )
+        return [*_refusals(site), unfit]
+    raised = (f"held at the floor: {text}" for text in run.raised)
+    return [*_refusals(site), *_length_warnings(site, asked), *_crowd_warnings(asked, result, run), *raised]
+
+
+def _refusals(site: Site) -> list[str]:
+    """Return what the engine cannot do, or this answer does not know."""
+    deployment = site.deployment
+    rules, gpu = deployment.rules, deployment.gpu
+    server = f"{rules.engine} {rules.version}"
+    found = []
+    cached = kv_verdict(rules.engine, rules.version, gpu, site.form.name, cache=cache_kind(deployment.model))
+    if cached.supported is False:
+        found.append(f"{server} has no KV cache in {site.form.name} on {gpu.name}: {cached.text}")
+    stored = weights_verdict(rules.engine, rules.version, gpu, deployment.weights)
+    if stored.supported is False:
+        found.append(f"{server} cannot compute with weights in {deployment.weights} on {gpu.name}: {stored.text}")
+    if site.ask.enforce_eager:
+        found.append("--enforce-eager: times are those with CUDA graphs; without, steps take longer")
+    if deployment.num_draft_tokens:
+        found.append("drafted tokens are not priced here: see `infcalc speculate`")
+    return found
+
+
+def _length_warnings(site: Site, asked: Load) -> list[str]:
+    from infcalc.api.users import Traffic, service_warnings  # noqa: PLC0415 - only for what runs
+
+    deployment = site.deployment
+    traffic = Traffic(inputs=asked.inputs, outputs=asked.outputs, think_time_s=0.0, service_time_s=None)
+    found = list(service_warnings(deployment, traffic))
+    longest = longest_for(deployment, site.form)
+    if site.ask.max_model_len is None and longest < deployment.max_model_len:
+        found.append(
+            f"{deployment.rules.engine} does not start with the {deployment.max_model_len:,} tokens that "
+            f"{deployment.model.name} was made for: set --max-model-len to at most {longest:,}, as assumed here"
+        )
+    return found
+
+
+def _crowd_warnings(asked: Load, result: SpeedResult, run: Run) -> list[str]:
+    """Return what is to be said of requests that find no place."""
+    most, offer = math.floor(run.server.max_running), asked.offer
+    if not result.stable:
+        return [unstable_text(result)]
+    if offer.batch is not None and offer.batch > most:
+        return [
+            f"only {most:,} of {offer.batch:,} requests run at once ({result.bound_by}): the rest waits for a place"
+        ]
+    if offer.concurrency is not None and not offer.think_time_s and offer.concurrency > most:
+        return [f"only {most:,} of {offer.concurrency:,} requests run at once: the others wait in the queue"]
+    return []
+
+
+def unstable_text(result: SpeedResult) -> str:
+    """Return in a sentence that a load is beyond saturation."""
+    most = result.highest_stable_requests_per_s
+    served = (
+        "" if most is None else f"; at most {most.value:.3g} requests/s are stable ({most.low:.3g} to {most.high:.3g})"
+    )
+    wait = "" if result.ttft_s is None else f", up to the end of this run (mean {format_seconds(result.ttft_s.value)})"
+    return f"unstable: requests arrive faster than they are answered, and the queue grows without end{wait}{served}"
+
+
+__all__ = [
+    "Guaranteed",
+    "Machine",
+    "Run",
+    "Site",
+    "SpeedResult",
+    "Terms",
+    "estimate",
+    "figure_of",
+    "machine_of",
+    "run_of",
+    "site_of",
+    "unstable_text",
+]

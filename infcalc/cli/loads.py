@@ -1,0 +1,99 @@
+"""From parsed options to a load, its cost, a sweep, measurements and objectives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from infcalc.api.costing import Terms
+from infcalc.api.estimating import Offer
+from infcalc.cli.given import seconds, single, split, whole_numbers
+from infcalc.errors import UsageError
+from infcalc.units import parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from infcalc.api.judging import Measurement
+    from infcalc.api.objectives import Objective
+    from infcalc.api.sweeping import Sweep
+
+
+def offer_from(options: Mapping[str, Any]) -> Offer:
+    """Return the load of a command's options.
+
+    Raises:
+        UsageError: users beside a concurrency, or a number that is none.
+
+    """
+    users, clients = options.get("users"), options.get("concurrency")
+    if users is not None and clients is not None:
+        raise UsageError(
+            "both --users and --concurrency", place="--users", hint="users may think between requests; give one"
+        )
+    if users is not None and users < 1:
+        raise UsageError(f"{users} is out of range", place="--users", hint="a whole number from 1")
+    return Offer(
+        input_tokens=options.get("input_tokens"),
+        output_tokens=options.get("output_tokens"),
+        batch=single(whole_numbers(options.get("batch"), "--batch"), "--batch"),
+        concurrency=users if clients is None else clients,
+        requests_per_s=options.get("rate"),
+        num_requests=options.get("num_requests"),
+        # Users of a sweep come with its values.
+        think_time_s=seconds(options.get("think_time"), "--think-time") or 0.0,
+        prefix_hit_fraction=options.get("prefix_hit") or 0.0,
+    )
+
+
+def terms_from(options: Mapping[str, Any]) -> Terms:
+    """Return price and utilisation.
+
+    Raises:
+        UsageError: a price that is none.
+
+    """
+    share = options.get("utilization")
+    return Terms(
+        usd_per_hour=_price(options.get("price")),
+        utilization_fraction=1.0 if share is None else share,
+    )
+
+
+def _price(text: str | None) -> float | None:
+    if text is None:
+        return None
+    plain = text.strip().removeprefix("$").removesuffix("/h").removesuffix("USD").strip()
+    try:
+        return parse_quantity(f"{plain} USD/h", "usd_per_hour")
+    except ValueError:
+        raise UsageError(f"{text!r} is not a price", place="--price", hint="write 2.5 or 2.5 USD/h") from None
+
+
+def sweep_from(options: Mapping[str, Any]) -> Sweep | None:
+    """Return what is swept; None where nothing is."""
+    text = options.get("sweep")
+    if text is None:
+        return None
+    from infcalc.api.sweeping import parse_sweep  # noqa: PLC0415 - only with a sweep
+
+    return parse_sweep(text)
+
+
+def measured_from(options: Mapping[str, Any]) -> tuple[Measurement, ...]:
+    """Return what was measured."""
+    texts = split(options.get("measured"), commas=True)
+    if not texts:
+        return ()
+    from infcalc.api.judging import parse_measured  # noqa: PLC0415 - only with a measurement
+
+    return parse_measured(texts)
+
+
+def slo_from(options: Mapping[str, Any]) -> tuple[Objective, ...]:
+    """Return what is to be kept."""
+    texts = split(options.get("slo"), commas=True)
+    if not texts:
+        return ()
+    from infcalc.api.objectives import parse_slo  # noqa: PLC0415 - only with objectives
+
+    return parse_slo(texts)
