@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from infcalc.api.comparing import compare
     from infcalc.api.deployment import Ask
     from infcalc.api.drafting import DraftAsk, speculate
-    from infcalc.api.estimating import Offer, estimate
+    from infcalc.api.estimating import Offer
     from infcalc.api.filling import memory
     from infcalc.api.fitting import concurrency
     from infcalc.api.listing import gpus, models, show
     from infcalc.api.sizing import kv
+    from infcalc.api.speed import estimate
     from infcalc.api.users import Load
     from infcalc.api.validating import validate_memory
     from infcalc.api.validating_serving import validate_serving
@@ -53,7 +54,7 @@ _HOMES = {
     "Offer": "infcalc.api.estimating",
     "compare": "infcalc.api.comparing",
     "concurrency": "infcalc.api.fitting",
-    "estimate": "infcalc.api.estimating",
+    "estimate": "infcalc.api.speed",
     "gpus": "infcalc.api.listing",
     "kv": "infcalc.api.sizing",
     "memory": "infcalc.api.filling",

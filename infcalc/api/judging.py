@@ -244,9 +244,9 @@ def _text(
     if verdict is Verdict.IMPOSSIBLE:
         times = measurement.value / hard_limit if measurement.is_rate else hard_limit / measurement.value
         return (
-            f"{head} is physically impossible: {times:.3g}x faster than the {kind} of {shown(name, hard_limit)} at "
-            "100 % of peak and bandwidth. Drafted tokens, a prompt from the prefix cache, another model, precision or GPU "
-            "count, or a clock that did not wait for the GPU would explain it"
+            f"{head} is physically impossible: {times:.3g}x faster than the {kind} of {shown(name, hard_limit)}, at "
+            "100 % of peak and bandwidth. Drafted tokens, a prompt from the prefix cache, another model, precision or "
+            "number of GPUs, or a clock that did not wait for the GPU would explain it"
         )
     few = ""
     if reached > _SLIP:

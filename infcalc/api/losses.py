@@ -59,7 +59,7 @@ def _asked_later(run: Run, one: Measurement) -> Callable[[], list[Suspect]]:
 def _limits(run: Run, quantity: str) -> tuple[float, float]:
     """Return floor (or ceiling) of the load as estimated, and that which no load of the kind can pass."""
     floors = run.floors
-    fixed = run.load.offer.batch is not None and run.load.offer.batch <= run.server.max_running
+    fixed = run.load.offer.batch is not None and run.load.offer.batch <= run.server.num_places
     match quantity:
         case "ttft_s":
             return floors.ttft_s, floors.ttft_s

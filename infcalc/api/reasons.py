@@ -66,7 +66,14 @@ def _steps(run: Run, result: SpeedResult) -> list[Explanation]:
 
 
 def _parts(step: Step) -> str:
-    return " + ".join(f"{part.name} {format_seconds(part.time_s.value)} ({part.bound_by})" for part in step.parts)
+    """Return the addends, the small ones as one."""
+    large = [part for part in step.parts if part.share_fraction >= _SMALL]
+    rest = [part.time_s.value for part in step.parts if part.share_fraction < _SMALL]
+    told = [f"{part.name} {format_seconds(part.time_s.value)} ({part.bound_by})" for part in large]
+    return " + ".join(told + ([f"{len(rest)} smaller {format_seconds(sum(rest))}"] if rest else []))
+
+
+_SMALL = 0.01
 
 
 def _times(run: Run, result: SpeedResult) -> list[Explanation]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
 
 from infcalc.api.sizing import deployment_budgets
 from infcalc.api.users import Traffic, requests_in
@@ -18,6 +19,7 @@ from infcalc.workload.lengths import Constant, mean_tokens, quantile_tokens
 if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
     from infcalc.engines.pace import Pace
+    from infcalc.roofline.clock import Batch, StepPart
     from infcalc.spec.efficiency import GpuEfficiency
     from infcalc.spec.kv import KvFormat
     from infcalc.spec.model import Model
@@ -76,6 +78,23 @@ class LaneClock:
 
         eager = (np.asarray(step["num_decodes"]) > 0) & (np.asarray(step["context_tokens"]) > self._beyond_tokens)
         return np.maximum(pure_s, np.where(eager, self._floor_s, 0.0))
+
+    def parts(self, **batch: Unpack[Batch]) -> tuple[StepPart, ...]:
+        """Return what a step is made of, through all stages."""
+        found = self._clock.parts(**batch)
+        if self._factor == 1:
+            return found
+        return tuple(
+            replace(
+                part,
+                time_s=part.time_s * self._factor,
+                compute_s=part.compute_s * self._factor,
+                memory_s=part.memory_s * self._factor,
+                link_s=part.link_s * self._factor,
+                latency_s=part.latency_s * self._factor,
+            )
+            for part in found
+        )
 
     def full(self) -> LaneClock:
         """Return the clock of the same lane in a full pipeline."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.bands import Bands, bands_of
 from infcalc.api.costing import Costs, Rent, Terms, check_terms, costs_of, rent_of
 from infcalc.api.deployment import (
     REFERENCE_GPU,
@@ -20,11 +19,13 @@ from infcalc.api.deployment import (
     resolve,
     single_kv_dtype,
 )
-from infcalc.api.estimating import Figure, LoadKind, Offer, answer_nodes, clock_of, room_for, server_of
+from infcalc.api.estimating import Figure, LoadKind, Offer
+from infcalc.api.figures import Bands, bands_of, inverse, scaled
 from infcalc.api.floors import FloorClock, Floors, Work, floors_of, offload_step_s
 from infcalc.api.ledger import deployment_ledger, longest_for
 from infcalc.api.objectives import Objective, Outcome, check_statistics, outcome
 from infcalc.api.offering import Load, check_offer, load_for
+from infcalc.api.servers import answer_nodes, clock_of, room_for, server_of
 from infcalc.api.sizing import check_contexts, check_model_len
 from infcalc.api.steps import Step, Stepping, decode_step, prefill_step
 from infcalc.api.sweeping import Curve, Sweep, SweepPoint, Variable, knee_of
@@ -32,13 +33,15 @@ from infcalc.engines.pace import pace
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import InfcalcError, UsageError
 from infcalc.frozen import frozen
-from infcalc.serving.server import Requests, Server, Speed, at_most, at_rate, in_batch, in_closed_loop, in_run
+from infcalc.serving.server import Requests, Server, Speed, at_rate, in_batch, in_closed_loop, in_open_run, in_run
 from infcalc.spec.explain import Input
 from infcalc.units import format_bytes, format_seconds
+from infcalc.workload.lengths import Exponential, Lognormal
 
 if TYPE_CHECKING:
     from infcalc.api.filling import Change
     from infcalc.api.judging import Judgement, Measurement
+    from infcalc.api.servers import LaneClock
     from infcalc.engines.pace import Pace
     from infcalc.engines.rules import Since
     from infcalc.serving.times import Clock
@@ -49,7 +52,6 @@ _DOES_NOT_FIT = 3
 _NOT_MET = 4
 _MANY_WAVES = 40.0
 _FEW_CLIENTS = 4
-_LONG_RUN = 200.0
 _GUARD_SLACK = 1e-6
 
 
@@ -143,7 +145,7 @@ class Machine:
 
     site: Site
     pace: Since[Pace]
-    clock: Clock
+    clock: LaneClock
     floors: FloorClock
     bands: Bands
     offload_s: float
@@ -157,10 +159,8 @@ class Machine:
     def stepping(self) -> Stepping:
         """What its steps are priced with."""
         return Stepping(
-            deployment=self.deployment,
             clock=self.clock,
             floors=self.floors,
-            pace=self.pace.value,
             bands=self.bands,
             offload_s=self.offload_s,
         )
@@ -292,13 +292,14 @@ def machine_of(site: Site) -> Machine:
     """Return a site whose steps can be timed."""
     deployment = site.deployment
     steps, offload_s = _pace(deployment), offload_step_s(deployment)
-    clock = clock_of(deployment, site.form, steps.value)
+    efficiency = load(site.ask).efficiency(deployment.gpu)
+    clock = clock_of(deployment, site.form, steps.value, efficiency)
     return Machine(
         site=site,
         pace=steps,
-        clock=clock if not offload_s else _OffloadedClock(clock, offload_s),
+        clock=clock,
         floors=FloorClock(deployment, site.form, offload_s=offload_s),
-        bands=bands_of(deployment.model, deployment.gpu),
+        bands=bands_of(deployment, efficiency),
         offload_s=offload_s,
     )
 
@@ -429,16 +430,20 @@ def run_of(machine: Machine, asked: Load) -> Run:
     deployment, offer = machine.deployment, asked.offer
     room = room_for(deployment, machine.site.form, asked.inputs, asked.outputs)
     server = server_of(deployment, machine.clock, machine.pace.value, max(room, float(deployment.parallelism.dp)))
+    if machine.offload_s:
+        slow, full = (_OffloadedClock(clock, machine.offload_s) for clock in (server.clock, server.full_clock))
+        server = replace(server, clock=slow, full_clock=full)
     hit = offer.prefix_hit_fraction
     requests = Requests(
         prompt_tokens=asked.prompt_tokens * (1 - hit),
         cached_tokens=asked.prompt_tokens * hit,
         answers=answer_nodes(asked.outputs),
+        varied=isinstance(asked.inputs, Exponential | Lognormal),
     )
     speed, most_per_s = _speed(server, requests, asked)
     parallelism = deployment.parallelism
     clients = offer.batch or offer.concurrency
-    most = min(server.max_running, float(clients or math.inf))
+    most = min(server.num_places, float(clients or math.inf))
     floors = floors_of(
         machine.floors,
         Work(
@@ -470,30 +475,34 @@ def _speed(server: Server, requests: Requests, asked: Load) -> tuple[Speed, floa
     """Return how fast a load is answered, and the highest rate that is stable where requests arrive at one."""
     offer = asked.offer
     count = None if offer.num_requests is None else float(offer.num_requests)
-    if offer.requests_per_s is not None:
-        return _arriving(server, requests, offer.requests_per_s, count)
-    if offer.batch is not None:
-        return in_batch(server, requests, offer.batch), None
-    if offer.concurrency is not None:
-        clients = float(offer.concurrency)
-        if count is None or count > _MANY_WAVES * clients or clients < server.num_lanes * _FEW_CLIENTS:
-            think_s = offer.think_time_s
-            return in_closed_loop(server, requests, clients, think_time_s=think_s, num_requests=count), None
-        return in_run(server, requests, num_requests=max(count, clients), clients=clients), None
-    if count is not None:
-        return in_run(server, requests, num_requests=count), None
-    return replace(at_most(server, requests), bound_by="room"), None
+    match asked.kind:
+        case LoadKind.BATCH:
+            return in_batch(server, requests, offer.batch or 1), None
+        case LoadKind.CONCURRENCY:
+            clients, think_s = float(offer.concurrency or 1), offer.think_time_s
+            if count is None or count > _MANY_WAVES * clients or clients < server.num_lanes * _FEW_CLIENTS:
+                return in_closed_loop(server, requests, clients, think_time_s=think_s, num_requests=count), None
+            return in_run(server, requests, num_requests=max(count, clients), clients=clients), None
+        case LoadKind.RATE:
+            return _arriving(server, requests, offer.requests_per_s or 0.0, count)
+        case LoadKind.MAXIMUM:
+            if count is not None:
+                return in_run(server, requests, num_requests=count), None
+            return _at_most(server, requests), None
 
 
 def _arriving(server: Server, requests: Requests, rate: float, count: float | None) -> tuple[Speed, float]:
     """Return how fast requests are answered that arrive at a rate, and the highest rate that is stable."""
     steady = at_rate(server, requests, rate)
-    most_per_s = max(at_most(server, requests).requests_per_s, rate if steady.stable else 0.0)
-    # A run of many times the length of a request is as good as endless, where it is stable.
-    if count is None or (steady.stable and count > _LONG_RUN * rate * steady.e2e_s):
-        return steady, most_per_s
-    run = in_run(server, requests, num_requests=count, requests_per_s=rate)
-    return (run if steady.stable else replace(run, stable=False, bound_by="unstable")), most_per_s
+    most_per_s = max(_at_most(server, requests).requests_per_s, rate if steady.stable else 0.0)
+    run = in_open_run(server, requests, rate, count)
+    return replace(run, stable=steady.stable), most_per_s
+
+
+def _at_most(server: Server, requests: Requests) -> Speed:
+    """Return the speed where more requests wait than find a place."""
+    speed = in_closed_loop(server, requests, server.num_places)
+    return speed if speed.bound_by == "front end" else replace(speed, queue_s=0.0, ttft_s=speed.ttft_s - speed.queue_s)
 
 
 def _guarded(speed: Speed, requests: Requests, floors: Floors) -> tuple[Speed, tuple[str, ...]]:
@@ -563,10 +572,10 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
     decodes = answer > 1
     known = speed.stable or math.isfinite(speed.ttft_s)
     rate = _rate(run)
-    tokens = _scaled(rate, answer)
-    ttft = bands.figure(speed.ttft_s, bands.ttft, least=floors.ttft_s) if known else None
-    tpot = bands.figure(speed.tpot_s, bands.tpot, least=floors.tpot_s) if decodes else None
-    e2e = bands.figure(speed.e2e_s, bands.e2e, least=floors.e2e_s) if known else None
+    tokens = scaled(rate, answer)
+    ttft = bands.figure("ttft_s", speed.ttft_s, least=floors.ttft_s) if known else None
+    tpot = bands.figure("tpot_s", speed.tpot_s, least=floors.tpot_s) if decodes else None
+    e2e = bands.figure("e2e_s", speed.e2e_s, least=floors.e2e_s) if known else None
     lanes = run.server.num_lanes
     chunk = min(asked.prompt_tokens, run.server.budget_tokens)
     share = _prefill_fraction(run)
@@ -578,21 +587,21 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
         ttft_s=ttft,
         tpot_s=tpot,
         e2e_s=e2e,
-        queue_s=bands.figure(speed.queue_s, bands.ttft) if known else None,
+        queue_s=bands.figure("ttft_s", speed.queue_s) if known else None,
         output_tokens_per_s=tokens,
-        total_tokens_per_s=_scaled(rate, answer + run.load.prompt_tokens),
-        output_tokens_per_s_per_user=_inverse(tpot),
-        output_tokens_per_s_per_gpu=_scaled(tokens, 1 / num_gpus),
+        total_tokens_per_s=scaled(rate, answer + run.load.prompt_tokens),
+        output_tokens_per_s_per_user=inverse(tpot),
+        output_tokens_per_s_per_gpu=scaled(tokens, 1 / num_gpus),
         requests_per_s=rate,
         highest_stable_requests_per_s=(
             None
             if run.most_per_s is None
-            else bands.figure(run.most_per_s, bands.throughput, most=max(floors.requests_per_s, run.most_per_s))
+            else bands.figure("output_tokens_per_s", run.most_per_s, most=max(floors.requests_per_s, run.most_per_s))
         ),
         batch=speed.num_decodes,
-        max_batch=run.server.max_running,
+        max_batch=run.server.num_places,
         stable=speed.stable,
-        bound_by=_bound(run),
+        bound_by=speed.bound_by,
         limits=Guaranteed(
             ttft_s=floors.ttft_s,
             tpot_s=floors.tpot_s if decodes else None,
@@ -617,26 +626,16 @@ def _rate(run: Run) -> Figure:
     offered = run.load.offer.requests_per_s
     most = floors.requests_per_s if offered is None else min(floors.requests_per_s, offered)
     if offered is None or run.most_per_s is None or run.load.offer.num_requests is not None:
-        return bands.figure(speed.requests_per_s, bands.throughput, most=most)
-    able = bands.figure(run.most_per_s, bands.throughput)
+        return bands.figure("output_tokens_per_s", speed.requests_per_s, most=most)
+    able = bands.figure("output_tokens_per_s", run.most_per_s)
     value = min(speed.requests_per_s, most)
     return Figure(value=value, low=min(value, able.low), high=max(value, min(most, able.high)), basis=bands.basis)
-
-
-def _scaled(figure: Figure, factor: float) -> Figure:
-    return replace(figure, value=figure.value * factor, low=figure.low * factor, high=figure.high * factor)
-
-
-def _inverse(figure: Figure | None) -> Figure | None:
-    if figure is None:
-        return None
-    return replace(figure, value=1 / figure.value, low=1 / figure.high, high=1 / figure.low)
 
 
 def _prefill_fraction(run: Run) -> float:
     """Return the share of a request's device time that is prefill: full steps of it, against its share of decode."""
     server, asked = run.server, run.asked
-    step_s, budget = server.clock.step_s, server.budget_tokens
+    step_s, budget = server.full_clock.step_s, server.budget_tokens
     prompt = max(asked.prompt_tokens, 1.0)
     each = min(prompt, budget)
     prompts = max(1.0, budget / prompt)
@@ -665,13 +664,6 @@ def _costs(run: Run, rent: Rent | None, terms: Terms, tokens: Figure, share: flo
         answer_tokens=run.asked.answer_tokens,
         prefill_fraction=share,
     )
-
-
-def _bound(run: Run) -> str:
-    """Return in a word what limits the throughput."""
-    cap = float(run.machine.deployment.max_num_seqs * run.machine.deployment.parallelism.dp)
-    words = {"unstable": "saturation", "room": "max_num_seqs" if run.server.max_running >= cap else "KV room"}
-    return words.get(run.speed.bound_by, run.speed.bound_by)
 
 
 def _point(value: float, result: SpeedResult) -> SweepPoint:
@@ -726,7 +718,7 @@ def _statistic(run: Run, result: SpeedResult, objective: Objective, *, alike: bo
     if objective.quantity not in medians:
         return figure
     value = max(getattr(run.speed, medians[objective.quantity]), 0.0)
-    return _scaled(figure, value / figure.value) if figure.value else figure
+    return scaled(figure, value / figure.value) if figure.value else figure
 
 
 # What is said besides ------------------------------------------------------------------------------------------------
@@ -759,7 +751,8 @@ def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
     found = [
         "times are means over requests; low to high is meant to hold 80 % of measurements",
         f"efficiencies of {deployment.gpu.name} are {basis}",
-        f"{rules.engine} {rules.version} orders prefill and decode as: {steps.order}; launches, scheduler and front end: {source}",
+        f"{rules.engine} {rules.version} orders prefill and decode as: {steps.order}; launches, scheduler and front "
+        f"end: {source}",
     ]
     if asked.kind is LoadKind.BATCH:
         found.append(
@@ -829,7 +822,7 @@ def _length_warnings(site: Site, asked: Load) -> list[str]:
 
 def _crowd_warnings(asked: Load, result: SpeedResult, run: Run) -> list[str]:
     """Return what is to be said of requests that find no place."""
-    most, offer = math.floor(run.server.max_running), asked.offer
+    most, offer = math.floor(run.server.num_places), asked.offer
     if not result.stable:
         return [unstable_text(result)]
     if offer.batch is not None and offer.batch > most:

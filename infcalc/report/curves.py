@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from infcalc.report.plots import canvas, colours, finish
+from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ def plot_estimate(answer: Answer[SpeedResult], path: str) -> None:
     drawn = [(result, result.sweep) for result in answer.results if result.sweep is not None and result.sweep.points]
     if not drawn:
         _parts(axes, answer)
-        finish(figure, axes, path, "What one step is made of")
+        finish(figure, axes, path, "What one step is made of", legend_columns=3)
         return
     variable = drawn[0][1].variable
     for (result, curve), colour in zip(drawn, colours(len(drawn)), strict=True):
@@ -41,26 +42,27 @@ def plot_estimate(answer: Answer[SpeedResult], path: str) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(plain)
         axis.set_minor_formatter(plain)
-    axes.tick_params(which="minor", labelsize=8)
+    axes.tick_params(which="both", labelsize=9)
     axes.set_xlabel("output tokens/s of the replica")
     axes.set_ylabel("time per token, ms")
-    loads = {str(result.load) for result, _ in drawn}
-    finish(figure, axes, path, f"Latency and throughput by {variable} ({', '.join(sorted(loads))})")
+    finish(figure, axes, path, f"Latency and throughput by {variable}")
 
 
 def _curve(axes: Any, curve: Curve, colour: str, label: str) -> None:  # noqa: ANN401 - matplotlib is optional
     points = [point for point in curve.points if point.tpot_s is not None]
     rates = [point.output_tokens_per_s.value for point in points]
     axes.plot(rates, [_ms(point, "value") for point in points], color=colour, marker="o", markersize=4, label=label)
+    # Where throughput falls again, a band would run back over itself.
+    rising = [point for place, point in enumerate(points) if rates[place] >= max(rates[: place + 1])]
     axes.fill_between(
-        rates,
-        [_ms(point, "low") for point in points],
-        [_ms(point, "high") for point in points],
+        [point.output_tokens_per_s.value for point in rising],
+        [_ms(point, "low") for point in rising],
+        [_ms(point, "high") for point in rising],
         color=colour,
         alpha=0.15,
         linewidth=0,
     )
-    _labels(axes, curve, points)
+    _labels(axes, points)
     for point in points:
         if point.value == curve.knee:
             spot = ([point.output_tokens_per_s.value], [_ms(point, "value")])
@@ -81,7 +83,7 @@ def _knee(curve: Curve) -> str:
     return f"knee: {curve.variable} {curve.knee:g}"
 
 
-def _labels(axes: Any, curve: Curve, points: Sequence[SweepPoint]) -> None:  # noqa: ANN401 - matplotlib is optional
+def _labels(axes: Any, points: Sequence[SweepPoint]) -> None:  # noqa: ANN401 - matplotlib is optional
     """Write the variable beside the points that are far enough from the last one written."""
     last: tuple[float, float] | None = None
     for point in points:
@@ -92,7 +94,6 @@ def _labels(axes: Any, curve: Curve, points: Sequence[SweepPoint]) -> None:  # n
             axes.annotate(
                 f"{point.value:g}", (rate, time), textcoords="offset points", xytext=(5, -10), fontsize=8, color=_INK
             )
-    del curve
 
 
 def _ms(point: SweepPoint, end: str) -> float:
@@ -111,38 +112,33 @@ def _plain_ticks() -> Any:  # noqa: ANN401 - matplotlib is optional
 
 
 def _parts(axes: Any, answer: Answer[SpeedResult]) -> None:  # noqa: ANN401 - matplotlib is optional
-    """Draw each step as one bar, its parts one after the other."""
+    """Draw each step as one bar, its parts one after the other; what is small is one part."""
     steps = [
-        (f"{step.phase}\n{result.model}", step)
-        for result in answer.results
-        for step in (result.step, result.prefill_step)
+        (f"{step.phase}, {result.model}\non {result.num_gpus} x {result.gpu}", step)
+        for result in reversed(answer.results)
+        for step in (result.prefill_step, result.step)
         if step is not None
     ]
-    names = list(
-        dict.fromkeys(part.name for _, step in steps for part in step.parts if part.share_fraction > _LABEL_ROOM)
-    )
-    names = names[: len(colours(len(names)))]
-    for name, colour in zip([*names, "all others"], colours(len(names) + 1), strict=True):
+    sizes: dict[str, float] = {}
+    for _, step in steps:
+        for part in step.parts:
+            sizes[part.name] = max(sizes.get(part.name, 0.0), part.share_fraction)
+    names = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_PARTS]
+    left = [0.0 for _ in steps]
+    for name, colour in zip([*names, _OTHERS], [*colours(len(names)), _GREY], strict=True):
         shares = [
-            sum(
-                part.share_fraction
-                for part in step.parts
-                if (part.name if part.name in names else "all others") == name
-            )
+            100
+            * sum(part.share_fraction for part in step.parts if (part.name if part.name in names else _OTHERS) == name)
             for _, step in steps
         ]
-        left = [sum(part.share_fraction for part in step.parts if _before(part.name, name, names)) for _, step in steps]
-        axes.barh(
-            range(len(steps)),
-            [100 * share for share in shares],
-            left=[100 * one for one in left],
-            color=colour,
-            label=name,
-        )
-    axes.set_yticks(range(len(steps)), [name for name, _ in steps])
+        axes.barh(range(len(steps)), shares, left=left, color=colour, label=name, height=0.6)
+        left = [start + share for start, share in zip(left, shares, strict=True)]
+    axes.set_yticks(range(len(steps)), [f"{name}\n{format_seconds(step.time_s.value)}" for name, step in steps])
+    axes.set_xlim(0, 100)
+    axes.set_ylim(-0.6, len(steps) + 0.6)
     axes.set_xlabel("share of the step's time, %")
 
 
-def _before(part: str, name: str, names: list[str]) -> bool:
-    order = {one: index for index, one in enumerate(names)}
-    return order.get(part, len(names)) < order.get(name, len(names))
+_MOST_PARTS = 6
+_OTHERS = "all others"
+_GREY = "#bbbbbb"

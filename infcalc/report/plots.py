@@ -191,7 +191,7 @@ def colours(number: int) -> list[str]:
     return [_COLOURS[index % len(_COLOURS)] for index in range(number)]
 
 
-def finish(figure: Any, axes: Any, path: str, title: str) -> None:  # noqa: ANN401 - matplotlib is optional
+def finish(figure: Any, axes: Any, path: str, title: str, *, legend_columns: int = 1) -> None:  # noqa: ANN401 - matplotlib is optional
     """Give a figure its title, legend and grid, and write it.
 
     Raises:
@@ -203,7 +203,7 @@ def finish(figure: Any, axes: Any, path: str, title: str) -> None:  # noqa: ANN4
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, ncols=legend_columns, loc="best" if legend_columns == 1 else "upper center")
     metadata = {"Date": None} if path.lower().endswith(".svg") else None
     try:
         figure.savefig(path, dpi=150, metadata=metadata)

@@ -212,7 +212,8 @@ def _named(result: SpeedResult) -> dict[str, object]:
 
 
 def _parts(step: Step, result: SpeedResult, *, named: bool) -> Table:
-    what = f"{count(_rounded(step.num_sequences))} sequences of {count(_rounded(step.context_tokens))} tokens"
+    number = _rounded(step.num_sequences)
+    what = f"{count(number)} sequence{'' if number == 1 else 's'} of {count(_rounded(step.context_tokens))} tokens"
     if step.phase == "prefill":
         what = f"{count(_rounded(step.new_tokens))} tokens of a prompt"
     of = f", {result.model} on {result.num_gpus} x {result.gpu}" if named else ""
