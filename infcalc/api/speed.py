@@ -452,7 +452,7 @@ def run_of(machine: Machine, asked: Load) -> Run:
             answer_tokens=requests.answer_tokens,
             num_decodes=min(speed.num_decodes, most),
             num_most=most,
-            num_prompts=most if asked.kind is LoadKind.BATCH else 1.0,
+            num_prompts=most if offer.batch is not None and offer.batch <= server.num_places else 1.0,
             num_clients=None if clients is None else float(clients),
         ),
         num_lanes=server.num_lanes,
@@ -751,8 +751,7 @@ def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
     found = [
         "times are means over requests; low to high is meant to hold 80 % of measurements",
         f"efficiencies of {deployment.gpu.name} are {basis}",
-        f"{rules.engine} {rules.version} orders prefill and decode as: {steps.order}; launches, scheduler and front "
-        f"end: {source}",
+        f"{rules.engine} {rules.version} orders prefill and decode as: {steps.order}; its overheads: {source}",
     ]
     if asked.kind is LoadKind.BATCH:
         found.append(

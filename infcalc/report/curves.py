@@ -127,8 +127,7 @@ def _parts(axes: Any, answer: Answer[SpeedResult]) -> None:  # noqa: ANN401 - ma
     left = [0.0 for _ in steps]
     for name, colour in zip([*names, _OTHERS], [*colours(len(names)), _GREY], strict=True):
         shares = [
-            100
-            * sum(part.share_fraction for part in step.parts if (part.name if part.name in names else _OTHERS) == name)
+            100 * sum(part.share_fraction for part in step.parts if _named(part.name, names) == name)
             for _, step in steps
         ]
         axes.barh(range(len(steps)), shares, left=left, color=colour, label=name, height=0.6)
@@ -137,6 +136,10 @@ def _parts(axes: Any, answer: Answer[SpeedResult]) -> None:  # noqa: ANN401 - ma
     axes.set_xlim(0, 100)
     axes.set_ylim(-0.6, len(steps) + 0.6)
     axes.set_xlabel("share of the step's time, %")
+
+
+def _named(part: str, names: list[str]) -> str:
+    return part if part in names else _OTHERS
 
 
 _MOST_PARTS = 6

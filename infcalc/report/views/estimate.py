@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _FOUR_DIGITS = 1000
 _CENT = 0.01
+_LEAST_SHARE = 0.001
 
 _FIGURES = (
     ("ttft_s", "time to first token"),
@@ -361,7 +362,9 @@ def _usd(value: object) -> str:
 
 
 def _share(value: object) -> str:
-    return f"{100 * value:.3g} %" if isinstance(value, int | float) else str(value)
+    if not isinstance(value, int | float):
+        return str(value)
+    return f"{100 * value:.1f} %" if value >= _LEAST_SHARE else "< 0.1 %"
 
 
 def _time(value: object) -> str:
