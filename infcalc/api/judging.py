@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from infcalc.api.estimating import Figure
 
-_TIMES = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "tpot_s", "e2e": "e2e_s"}
+_TIMES = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "tpot_s", "tpot-inclusive": "tpot_inclusive_s", "e2e": "e2e_s"}
 _RATES = {
     "output-tokens-per-s": "output_tokens_per_s",
     "output-tok-s": "output_tokens_per_s",
@@ -178,7 +178,7 @@ def judge(
     if possible:
         causes += losses
         if verdict is Verdict.SLOWER:
-            causes += _ranked(suspects(), value, estimated.value, limit)
+            causes += [*_ranked(suspects(), value, estimated.value, limit, rate=rate), *_UNTOLD]
     return Judgement(
         quantity=measurement.quantity,
         measured=value,
@@ -193,18 +193,36 @@ def judge(
     )
 
 
-def _ranked(suspects: Sequence[Suspect], measured: float, estimated: float, limit: float) -> list[Cause]:
+_UNTOLD = (
+    Cause(
+        cause="CUDA graphs off",
+        gap_fraction=None,
+        why="--enforce-eager, or a batch larger than those captured: every kernel is then launched by the host",
+    ),
+    Cause(
+        cause="a slower machine",
+        gap_fraction=None,
+        why="power or clock limit, a busy host, a profiler (nvidia-smi -q -d CLOCK,PERFORMANCE)",
+    ),
+)
+"""What the model has no figure for."""
+
+
+def _ranked(suspects: Sequence[Suspect], measured: float, estimated: float, limit: float, *, rate: bool) -> list[Cause]:
     """Return the suspects by how much of the gap between estimate and measurement each explains, as causes."""
+    # Losses are times: those of rates are of their reciprocals.
+    measured, estimated, limit = (1 / one if rate else one for one in (measured, estimated, limit))
     gap = measured - limit
     rows = []
     for suspect in suspects:
-        explained = (suspect.value - estimated) / (measured - estimated)
+        value = 1 / suspect.value if rate else suspect.value
+        explained = (value - estimated) / (measured - estimated)
         if explained < _LEAST_EXPLAINED:
             continue
         over = "" if explained <= 1 else "; alone it would be more than is missing"
         cause = Cause(
             cause=suspect.cause,
-            gap_fraction=min(suspect.value - estimated, measured - estimated, key=abs) / gap,
+            gap_fraction=min(value - estimated, measured - estimated) / gap,
             why=f"{suspect.why}{over}",
         )
         # What explains all of it and no more comes first.
@@ -236,9 +254,12 @@ def _text(
     estimated: Figure,
 ) -> str:
     name = measurement.quantity
-    named = {"ttft_s": "time to first token", "tpot_s": "time per token", "e2e_s": "time of a request"}.get(
-        name, name.replace("_per_s", "/s").replace("_", " ")
-    )
+    named = {
+        "ttft_s": "time to first token",
+        "tpot_s": "time per token",
+        "e2e_s": "whole request",
+        "output_tokens_per_s": "throughput",
+    }.get(name, name.replace("_per_s", "/s").replace("_", " "))
     head = f"{named} {shown(name, measurement.value)}"
     kind = "ceiling" if measurement.is_rate else "floor"
     if verdict is Verdict.IMPOSSIBLE:
@@ -252,6 +273,6 @@ def _text(
     if reached > _SLIP:
         few = "; possible only with fewer sequences in a step than estimated"
     return (
-        f"{head} is possible: {reached:.0%} of the roofline ({kind} {shown(name, limit)}); {verdict}, which is "
+        f"{head} is possible: {100 * reached:.0f} % of the roofline ({kind} {shown(name, limit)}); {verdict}, which is "
         f"{shown(name, estimated.value)} ({shown(name, estimated.low)} to {shown(name, estimated.high)}){few}"
     )

@@ -9,6 +9,7 @@ from infcalc.api.deployment import load, resolve
 from infcalc.api.judging import Cause, Judgement, Measurement, Suspect, judge
 from infcalc.api.speed import figure_of, machine_of, run_of, site_of
 from infcalc.errors import InfcalcError, UsageError
+from infcalc.lowering.ops import COLLECTIVES
 from infcalc.spec.layers import MoeFeedForward
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _OLDER = {"vllm": "0.6.3", "sglang": "0.4", "tensorrt-llm": "0.17"}
 _MOST_SEQUENCES = 4096
 _LEAST_FRACTION = 0.01
+_MESSAGES = frozenset({*(kind.value for kind in COLLECTIVES), "host"})
 
 
 def judged(run: Run, result: SpeedResult, measured: tuple[Measurement, ...]) -> tuple[Judgement, ...]:
@@ -60,20 +62,17 @@ def _limits(run: Run, quantity: str) -> tuple[float, float]:
     """Return floor (or ceiling) of the load as estimated, and that which no load of the kind can pass."""
     floors = run.floors
     fixed = run.load.offer.batch is not None and run.load.offer.batch <= run.server.num_places
-    match quantity:
-        case "ttft_s":
-            return floors.ttft_s, floors.ttft_s
-        case "tpot_s":
-            return floors.tpot_s, floors.tpot_s if fixed else floors.alone_s
-        case "e2e_s":
-            return floors.e2e_s, floors.e2e_s
-        case "output_tokens_per_s_per_user":
-            return 1 / floors.tpot_s, 1 / (floors.tpot_s if fixed else floors.alone_s)
-        case "requests_per_s":
-            return floors.requests_per_s, floors.requests_per_s
-        case _:
-            most = floors.requests_per_s * run.asked.answer_tokens
-            return most, most
+    least_s, alone_s, answer = floors.tpot_s, floors.tpot_s if fixed else floors.alone_s, run.asked.answer_tokens
+    limits = {
+        "ttft_s": (floors.ttft_s, floors.ttft_s),
+        "tpot_s": (least_s, alone_s),
+        "e2e_s": (floors.e2e_s, floors.e2e_s),
+        "tpot_inclusive_s": (floors.e2e_s / answer, floors.e2e_s / answer),
+        "output_tokens_per_s_per_user": (1 / least_s, 1 / alone_s),
+        "requests_per_s": (floors.requests_per_s, floors.requests_per_s),
+    }
+    most = floors.requests_per_s * answer
+    return limits.get(quantity, (most, most))
 
 
 # What the estimate itself loses --------------------------------------------------------------------------------------
@@ -81,15 +80,16 @@ def _limits(run: Run, quantity: str) -> tuple[float, float]:
 
 def _losses(run: Run, result: SpeedResult, one: Measurement, limit: float) -> list[Cause]:
     """Return where the estimate's own time goes beyond the floor, as fractions of the measured gap."""
-    gap = one.value - limit
     if one.quantity == "ttft_s":
-        parts = _ttft_parts(run)
-    elif one.quantity == "tpot_s":
-        parts = _tpot_parts(run, result)
+        parts, gap = _ttft_parts(run), one.value - limit
     else:
-        # A rate, or a whole request: most of it is decode.
         parts = _tpot_parts(run, result)
-        gap = sum(lost for _, lost, _ in parts)
+        figure = figure_of(result, one.quantity)
+        if figure is None:
+            return []
+        # Of a rate, or a whole request, most is decode: the time per token that would go with it.
+        slower = figure.value / one.value if one.is_rate else one.value / figure.value
+        gap = run.speed.tpot_s * slower - run.floors.tpot_s
     if gap <= 0:
         return []
     whole = sum(lost for _, lost, _ in parts)
@@ -110,16 +110,17 @@ def _tpot_parts(run: Run, result: SpeedResult) -> list[_Lost]:
     step = result.step
     if step is None:
         return []
-    engine_s = sum(part.time_s.value for part in step.parts if part.name.startswith("engine"))
-    engine_s += sum(part.time_s.value for part in step.parts if part.name == "between kernels")
-    links_s = sum(part.time_s.value for part in step.parts if part.bound_by == "link")
+    engine_s = sum(part.time_s.value for part in step.parts if part.kind == "engine")
+    links_s = sum(part.time_s.value for part in step.parts if part.kind in _MESSAGES)
     kernels_s = max(0.0, step.time_s.value - step.floor_s - engine_s - links_s)
     woven_s = max(0.0, run.speed.tpot_s - step.time_s.value)
-    ranks = run.machine.deployment.parallelism.num_gpus
-    below = "kernels below peak" if links_s or ranks == 1 else "kernels below peak, and messages between GPUs"
     parts = [
-        (below, kernels_s, "no kernel reaches 100 % of peak or bandwidth; small batches and narrow shards least"),
-        ("links", links_s, "messages between GPUs, or weights from the host"),
+        (
+            "kernels below peak",
+            kernels_s,
+            "no kernel reaches 100 % of peak or bandwidth; small batches and narrow shards least",
+        ),
+        ("links", links_s, "messages between GPUs, weights from the host"),
         ("engine overhead", engine_s, "launches between kernels, scheduling and sampling, every step"),
     ]
     if run.speed.bound_by == "front end":
@@ -176,7 +177,9 @@ def _suspects(run: Run, one: Measurement) -> list[Suspect]:
         tried(cause, why, changed, of)
 
     if deployment.parallelism.num_gpus > 1 and deployment.gpu.scale_up is not None:
-        slow = replace(deployment, gpu=replace(deployment.gpu, scale_up=None))
+        # Under another name, so that collectives are those of its links and not those measured on it.
+        gpu = replace(deployment.gpu, name=f"{deployment.gpu.name} over PCIe", scale_up=None)
+        slow = replace(deployment, gpu=gpu)
         tried("messages over PCIe", "no NVLink between these GPUs, or peer access is off (nvidia-smi topo -m)", slow)
     older = _OLDER.get(deployment.rules.engine)
     if older is not None:
@@ -200,6 +203,8 @@ def _value(run: Run, quantity: str) -> float | None:
     speed = run.speed
     if quantity == "output_tokens_per_s_per_user":
         return 1 / speed.tpot_s if speed.tpot_s else None
+    if quantity == "tpot_inclusive_s":
+        return speed.e2e_s / run.asked.answer_tokens
     found: float = getattr(speed, quantity)
     return found
 

@@ -96,6 +96,8 @@ class SpeedResult:
     """Of a prompt, found in the prefix cache."""
     ttft_s: Figure | None = None
     tpot_s: Figure | None = None
+    tpot_inclusive_s: Figure | None = None
+    """E2E over all tokens of the answer, which some benchmark tools print as TPOT: the first token's wait is in it."""
     e2e_s: Figure | None = None
     queue_s: Figure | None = None
     """Part of the time to first token that is waiting for a place."""
@@ -586,6 +588,7 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
         _identified(machine.site, run.load),
         ttft_s=ttft,
         tpot_s=tpot,
+        tpot_inclusive_s=None if e2e is None else scaled(e2e, 1 / answer),
         e2e_s=e2e,
         queue_s=bands.figure("ttft_s", speed.queue_s) if known else None,
         output_tokens_per_s=tokens,
@@ -746,7 +749,7 @@ def _rent_inputs(rent: Rent | None, terms: Terms) -> tuple[Input, ...]:
 def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
     machine, asked = run.machine, run.load
     deployment = machine.deployment
-    rules, steps = deployment.rules, machine.pace.value
+    rules, steps, number = deployment.rules, machine.pace.value, deployment.parallelism.num_gpus
     source, basis = machine.pace.source, machine.bands.basis
     found = [
         "times are means over requests; low to high is meant to hold 80 % of measurements",
@@ -766,9 +769,9 @@ def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
         found.append(f"no price of {deployment.gpu.name} is known: give --price to have costs")
     else:
         found.append(
-            f"cost: {deployment.parallelism.num_gpus} GPUs at {rent.usd_per_hour:.4g} USD/h ({rent.source}), "
-            f"{terms.utilization_fraction:.0%} of the hours used; per output token all of it, per input token the "
-            "share of device time that is prefill, blended 3 input tokens to 1 output token, each at the device time "
+            f"cost: {number} GPU{'' if number == 1 else 's'} at {rent.usd_per_hour:.4g} USD/h each ({rent.source}), "
+            f"{100 * terms.utilization_fraction:g} % of the hours used; an output token bears all of it, an input token "
+            "the share of device time that is prefill, blended 3 input tokens to 1 output token, each at the device time "
             "it takes"
         )
     return found

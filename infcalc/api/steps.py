@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from infcalc.api.servers import LaneClock
 
 _HOST = "weights from the host"
+_ENGINE = "engine"
 
 
 @frozen
@@ -25,6 +26,8 @@ class StepPart:
     """
 
     name: str
+    kind: str
+    """Of its ops; ``engine`` for what the engine adds, ``host`` for weights that come from there."""
     time_s: Figure
     share_fraction: float
     """Of the step's time."""
@@ -81,6 +84,7 @@ def _step(steps: Stepping, phase: str, shape: StepShape, **batch: float) -> Step
     told: list[_Told] = [
         (
             piece.name,
+            _ENGINE if piece.kind is None else piece.kind.value,
             piece.time_s,
             piece.bound_by.value,
             sum(op.flop for op in piece.ops),
@@ -90,8 +94,8 @@ def _step(steps: Stepping, phase: str, shape: StepShape, **batch: float) -> Step
     ]
     if steps.offload_s:
         ideal[_HOST] = steps.offload_s
-        told.append((_HOST, steps.offload_s, "link", 0.0, 0.0))
-    total_s = sum(time_s for _, time_s, *_ in told)
+        told.append((_HOST, "host", steps.offload_s, "link", 0.0, 0.0))
+    total_s = sum(time_s for _, _, time_s, *_ in told)
     return Step(
         phase=phase,
         num_sequences=shape.num_sequences,
@@ -102,6 +106,7 @@ def _step(steps: Stepping, phase: str, shape: StepShape, **batch: float) -> Step
         parts=tuple(
             StepPart(
                 name=name,
+                kind=kind,
                 time_s=steps.bands.figure("tpot_s", time_s, least=min(time_s, ideal.get(name, 0.0))),
                 share_fraction=time_s / total_s,
                 bound_by=bound_by,
@@ -109,10 +114,10 @@ def _step(steps: Stepping, phase: str, shape: StepShape, **batch: float) -> Step
                 flop=flop,
                 bytes=moved,
             )
-            for name, time_s, bound_by, flop, moved in told
+            for name, kind, time_s, bound_by, flop, moved in told
         ),
     )
 
 
-_Told = tuple[str, float, str, float, float]
-"""Name, seconds, what bounds it, FLOP and bytes."""
+_Told = tuple[str, str, float, str, float, float]
+"""Name, kind, seconds, what bounds it, FLOP and bytes."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from infcalc.api.sweeping import Curve, SweepPoint
 
 _FOUR_DIGITS = 1000
-_CENT = 0.01
 _LEAST_SHARE = 0.001
 
 _FIGURES = (
@@ -245,9 +244,11 @@ def _parts(step: Step, result: SpeedResult, *, named: bool) -> Table:
 
 
 def _losses(answer: Answer[SpeedResult]) -> Table:
+    several = len({one.quantity for result in answer.results for one in result.measured}) > 1
     return Table(
         title="Where it is lost between the floor and what was measured",
         columns=(
+            *((Column(key="quantity", heading="of", left=True),) if several else ()),
             Column(key="cause", heading="likely loss", left=True),
             Column(key="gap_fraction", heading="of the gap", show=_share),
             Column(key="why", heading="why", left=True),
@@ -358,7 +359,7 @@ def _rate(value: object) -> str:
 def _usd(value: object) -> str:
     if not isinstance(value, int | float):
         return str(value)
-    return f"{value:,.2f}" if value >= _CENT else f"{value:.2g}"
+    return f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
 
 
 def _share(value: object) -> str:
