@@ -9,7 +9,7 @@ from infcalc.api.estimating import LoadKind, Offer
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.spec.explain import Input
-from infcalc.workload.lengths import Constant, Lengths, described, mean_tokens, parse_lengths
+from infcalc.workload.lengths import FORMS, Constant, Lengths, described, mean_tokens, parse_lengths
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
@@ -184,7 +184,7 @@ def _lengths(value: str | float | None, option: str) -> Lengths | None:
     try:
         return parse_lengths(f"{value:.12g}" if isinstance(value, float) else str(value))
     except ValueError as wrong:
-        raise UsageError(str(wrong), place=option, hint="a number of tokens or a distribution") from None
+        raise UsageError(str(wrong), place=option, hint=f"write {FORMS}") from None
 
 
 def _inputs(offer: Offer, inputs: Lengths, outputs: Lengths, defaults: dict[str, str]) -> tuple[Input, ...]:

@@ -140,7 +140,7 @@ def _floors(run: Run, result: SpeedResult) -> list[Explanation]:
     flop, moved = sum(part.flop for part in step.parts), sum(part.bytes for part in step.parts)
     return [
         Explanation(
-            quantity="limits.tpot_s",
+            quantity="tpot_floor_s",
             formula="max(flop / peak, bytes / bandwidth) of one GPU, averaged over the answer",
             substituted=(
                 f"one step: {format_si(flop, 'FLOP')}, {format_si(moved, 'B')} at "

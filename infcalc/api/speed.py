@@ -59,10 +59,10 @@ _GUARD_SLACK = 1e-6
 class Guaranteed:
     """Floors of a load as the result shows them, in seconds, and the ceiling of its throughput: exact, not modelled."""
 
-    ttft_s: float
-    tpot_s: float | None
-    e2e_s: float
-    output_tokens_per_s: float
+    ttft_floor_s: float
+    tpot_floor_s: float | None
+    e2e_floor_s: float
+    output_tokens_ceiling_per_s: float
 
 
 @frozen
@@ -606,10 +606,10 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
         stable=speed.stable,
         bound_by=speed.bound_by,
         limits=Guaranteed(
-            ttft_s=floors.ttft_s,
-            tpot_s=floors.tpot_s if decodes else None,
-            e2e_s=floors.e2e_s,
-            output_tokens_per_s=floors.requests_per_s * answer,
+            ttft_floor_s=floors.ttft_s,
+            tpot_floor_s=floors.tpot_s if decodes else None,
+            e2e_floor_s=floors.e2e_s,
+            output_tokens_ceiling_per_s=floors.requests_per_s * answer,
         ),
         step=decode_step(machine.stepping, speed.num_decodes / lanes, asked.live_tokens),
         prefill_step=prefill_step(machine.stepping, chunk, asked.cached_tokens),
@@ -770,9 +770,9 @@ def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
     else:
         found.append(
             f"cost: {number} GPU{'' if number == 1 else 's'} at {rent.usd_per_hour:.4g} USD/h each ({rent.source}), "
-            f"{100 * terms.utilization_fraction:g} % of the hours used; an output token bears all of it, an input token "
-            "the share of device time that is prefill, blended 3 input tokens to 1 output token, each at the device time "
-            "it takes"
+            f"{100 * terms.utilization_fraction:g} % of the hours used; output tokens bear all of it, input tokens the "
+            "share of device time that is prefill; blended are 3 input tokens to 1 output token, each at the device "
+            "time it takes"
         )
     return found
 

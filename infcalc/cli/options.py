@@ -266,7 +266,7 @@ JUDGING = (
         flags=("--measured",),
         kind=_Texts,
         default=None,
-        help="What you measured: tpot=12ms, ttft=0.5s, e2e=10s, output-tokens-per-s=900. Possible, and what was lost?",
+        help="What you measured: tpot=12ms, ttft=0.5s, e2e=10s, output-tokens-per-s=900; says whether it can be.",
         group="Question",
     ),
     Option(

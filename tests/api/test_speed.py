@@ -363,7 +363,7 @@ def test_every_figure_explains_itself_only_when_asked() -> None:
     assert estimate(SMALL, Offer(concurrency=4)).explanations == ()
     answer = estimate(SMALL, Offer(concurrency=4), explain=True)
     told = {text.quantity: text for text in answer.explanations}
-    assert {"step", "prefill_step", "tpot_s", "ttft_s", "e2e_s", "output_tokens_per_s", "limits.tpot_s"} < set(told)
+    assert {"step", "prefill_step", "tpot_s", "ttft_s", "e2e_s", "output_tokens_per_s", "tpot_floor_s"} < set(told)
     assert "usd_per_million_output_tokens" in told
     bandwidth = next(item for item in told["step"].inputs if item.name == "bandwidth_bytes_per_s")
     assert bandwidth.value == 3.35e12
@@ -388,9 +388,9 @@ def test_every_figure_explains_itself_only_when_asked() -> None:
         ({"think_time_s": -1.0, "concurrency": 4}, "--think-time", "30s"),
         ({"think_time_s": 1.0}, "--think-time", "--users"),
         ({"prefix_hit_fraction": 1.0}, "--prefix-hit", "0.8"),
-        ({"input_tokens": "many"}, "--input-tokens", "distribution"),
-        ({"input_tokens": "lognormal:mean=3"}, "--input-tokens", "distribution"),
-        ({"output_tokens": 0}, "--output-tokens", "distribution"),
+        ({"input_tokens": "many"}, "--input-tokens", "lognormal"),
+        ({"input_tokens": "lognormal:mean=3"}, "--input-tokens", "lognormal"),
+        ({"output_tokens": 0}, "--output-tokens", "lognormal"),
         ({"input_tokens": 131_000, "output_tokens": 1000}, "--input-tokens", "131,072"),
         ({"batch": 4, "num_requests": 40}, "--num-requests", "--concurrency"),
         ({"concurrency": 4, "think_time_s": 2.0, "num_requests": 40}, "--num-requests", "one of the two"),

@@ -116,12 +116,15 @@ BARE = {
     **dict.fromkeys(words("since until"), "versions"),
     "log_deviation": "of a logarithm, which has no unit",
     **dict.fromkeys(
-        words("value low high half_step measured predicted predicted_low predicted_high effect per_byte"),
+        words(
+            "value low high limit knee values half_step measured predicted predicted_low predicted_high effect per_byte"
+        ),
         "in the unit of the quantity beside it",
     ),
     **dict.fromkeys(words("line number starts"), "a position in a file, or a count of what it names"),
     **dict.fromkeys(words("knots sharpness"), "logarithms base 2 of tokens or bytes; an exponent"),
     "fractions": "of a peak, the values of a curve",
+    **dict.fromkeys(words("limit knee values"), "in the unit of the quantity or variable beside it"),
     "block_size": "tokens, by the name of the flag",
     "max_model_len": "tokens, by the name of the flag",
 }

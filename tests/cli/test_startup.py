@@ -70,6 +70,33 @@ def test_an_answer_loads_nothing_heavy(warm: Path, arguments: tuple[str, ...]) -
     assert not HEAVY & modules
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("estimate", "--json"), ("estimate", "--concurrency", "100"), ("estimate", "--sweep", "batch=1..64", "--json")],
+    ids=" ".join,
+)
+def test_an_estimate_loads_numpy_and_nothing_else_that_is_heavy(warm: Path, arguments: tuple[str, ...]) -> None:
+    code, out, modules = loaded(warm, *arguments)
+    assert code == 0
+    assert "llama3-70b" in out
+    assert HEAVY & modules <= {"numpy"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("estimate", "--batch", "4", "--rate", "2"), 2),
+        (("estimate", "--input-tokens", "100k"), 2),
+        (("estimate", "--gpu", "rtx-4090", "--gpus", "1", "--json"), 3),
+    ],
+    ids=str,
+)
+def test_what_is_refused_or_does_not_fit_needs_no_numpy(warm: Path, arguments: tuple[str, ...], expected: int) -> None:
+    code, _, modules = loaded(warm, *arguments)
+    assert code == expected
+    assert not HEAVY & modules
+
+
 def test_help_loads_no_command_and_nothing_heavy(warm: Path) -> None:
     code, out, modules = loaded(warm, "--help")
     assert code == 0

@@ -33,7 +33,12 @@ _FIGURES = (
     ("usd_per_million_input_tokens", "USD per million input tokens"),
     ("usd_per_million_blended_tokens", "USD per million, 3 in : 1 out"),
 )
-_LIMITED = ("ttft_s", "tpot_s", "e2e_s", "output_tokens_per_s")
+_LIMITED = {
+    "ttft_s": "ttft_floor_s",
+    "tpot_s": "tpot_floor_s",
+    "e2e_s": "e2e_floor_s",
+    "output_tokens_per_s": "output_tokens_ceiling_per_s",
+}
 _OF_A_POINT = (
     "ttft_s",
     "tpot_s",
@@ -116,7 +121,7 @@ def _alone(result: SpeedResult) -> Table:
                 continue
             rows.append({"quantity": name, "value": "grows without end" if not result.stable else "none"})
             continue
-        limit = getattr(result.limits, key) if key in _LIMITED and result.limits is not None else None
+        limit = getattr(result.limits, _LIMITED[key]) if key in _LIMITED and result.limits is not None else None
         show = _shower(key)
         rows.append(
             {
