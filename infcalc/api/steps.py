@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _HOST = "weights from the host"
 _ENGINE = "engine"
+_LEAST_S = 1e-7
 
 
 @frozen
@@ -92,6 +93,9 @@ def _step(steps: Stepping, phase: str, shape: StepShape, **batch: float) -> Step
         )
         for piece in steps.clock.parts(**batch)
     ]
+    more_s = float(steps.clock.step_s(**batch)) - sum(time_s for _, _, time_s, *_ in told)
+    if more_s > _LEAST_S:
+        told.append(("kernels launched one by one", _ENGINE, more_s, "latency", 0.0, 0.0))
     if steps.offload_s:
         ideal[_HOST] = steps.offload_s
         told.append((_HOST, "host", steps.offload_s, "link", 0.0, 0.0))
