@@ -72,17 +72,25 @@ def view(answer: Answer[SpeedResult]) -> View:
         answer,
         tables=tuple(found),
         data=_data(answer),
-        verdict="\n".join(one.text for result in answer.results for one in result.measured),
+        verdict="\n".join(
+            f"{_where(result)}: {one.text}" if several else one.text
+            for result in answer.results
+            for one in result.measured
+        ),
         findings=tuple(line for result in answer.results for line in _findings(result)),
     )
 
 
+def _where(result: SpeedResult) -> str:
+    return f"{result.model} in {result.weights} on {result.num_gpus} x {result.gpu}"
+
+
 def _findings(result: SpeedResult) -> list[str]:
-    where = f"{result.model} in {result.weights} on {result.num_gpus} x {result.gpu}"
+    where = _where(result)
     tokens, first, each = result.output_tokens_per_s, result.ttft_s, result.tpot_s
     if not result.fits or tokens is None:
         return [f"{where}: does not fit, {format_bytes(result.missing_bytes)} per GPU are missing"]
-    told = [f"{_rate(tokens.value)} tokens/s with {count(_rounded(result.batch))} in decode"]
+    told = [f"{_rate(tokens.value)} tokens/s with {_few(result.batch)} in decode"]
     user = result.output_tokens_per_s_per_user
     if user is not None:
         told.append(f"{_rate(user.value)} tokens/s for each user")
@@ -249,17 +257,20 @@ def _parts(step: Step, result: SpeedResult, *, named: bool) -> Table:
 
 
 def _losses(answer: Answer[SpeedResult]) -> Table:
-    several = len({one.quantity for result in answer.results for one in result.measured}) > 1
+    quantities = len({one.quantity for result in answer.results for one in result.measured}) > 1
+    who = _who() if len(answer.results) > 1 else ()
     return Table(
         title="Where it is lost between the floor and what was measured",
         columns=(
-            *((Column(key="quantity", heading="of", left=True),) if several else ()),
+            *who,
+            *((Column(key="quantity", heading="of", left=True),) if quantities else ()),
             Column(key="cause", heading="likely loss", left=True),
             Column(key="gap_fraction", heading="of the gap", show=_share),
             Column(key="why", heading="why", left=True),
         ),
         rows=tuple(
-            {"quantity": one.quantity, "cause": cause.cause, "gap_fraction": cause.gap_fraction, "why": cause.why}
+            _named(result)
+            | {"quantity": one.quantity, "cause": cause.cause, "gap_fraction": cause.gap_fraction, "why": cause.why}
             for result in answer.results
             for one in result.measured
             for cause in one.causes
@@ -345,6 +356,13 @@ def _shower(key: str) -> Callable[[object], str]:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.3g}") if value < _FOUR_DIGITS else float(round(value))
+
+
+def _few(value: float) -> str:
+    return f"{value:,.0f}" if value >= _TWO_DIGITS else f"{value:.2g}"
+
+
+_TWO_DIGITS = 10
 
 
 def _whole(value: object) -> str:
