@@ -10,14 +10,14 @@ import math
 from typing import TYPE_CHECKING
 
 from infcalc.frozen import frozen
-from infcalc.lowering.ops import Decode, Prefill, StepShape
+from infcalc.lowering.ops import Decode, Prefill, StepShape, ops_of, templates
 from infcalc.lowering.tensors import inventory
 from infcalc.memory.offload import link_time_s
-from infcalc.roofline.step import stage_times
+from infcalc.roofline.price import compute_precision
+from infcalc.roofline.step import step_time
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
-    from infcalc.lowering.tensors import Tensor
     from infcalc.roofline.step import StepTime
     from infcalc.spec.kv import KvFormat
 
@@ -58,36 +58,58 @@ class Work:
 
 
 class FloorClock:
-    """Floors of the steps of one deployment."""
+    """Floors of the steps of one deployment.
 
-    __slots__ = ("_deployment", "_form", "_known", "_link_s", "_tensors")
+    Raises:
+        UsageError: the GPU states no peak that could serve.
+
+    """
+
+    __slots__ = ("_gpu", "_known", "_link_s", "_stages")
 
     def __init__(self, deployment: Deployment, form: KvFormat, *, offload_s: float = 0.0) -> None:
-        self._deployment, self._form, self._link_s = deployment, form, offload_s
-        self._tensors: tuple[Tensor, ...] = inventory(deployment.model, deployment.quantization)
-        self._known: dict[StepShape, tuple[StepTime, ...]] = {}
+        self._gpu, self._link_s = deployment.gpu, offload_s
+        tensors = inventory(deployment.model, deployment.quantization)
+        pp = deployment.parallelism.pp
+        self._stages = tuple(
+            tuple(
+                (template, compute_precision(deployment.gpu, template.precision)[1])
+                for template in templates(
+                    deployment.model, parallelism=deployment.parallelism, kv=form, tensors=tensors, stage=stage
+                )
+            )
+            for stage in (range(pp) if pp > 1 else (None,))
+        )
+        self._known: dict[StepShape, tuple[tuple[float, float], ...]] = {}
 
     def stages(self, shape: StepShape) -> tuple[StepTime, ...]:
-        """Return the step on one rank of each stage, at 100 % of peak and bandwidth."""
+        """Return the step on one rank of each stage, op by op, at 100 % of peak and bandwidth."""
+        return tuple(step_time(ops_of((template for template, _ in stage), shape), self._gpu) for stage in self._stages)
+
+    def stages_s(self, shape: StepShape) -> tuple[tuple[float, float], ...]:
+        """Return what computing and what moving the bytes of a step takes on one rank of each stage.
+
+        Experts meet the tokens of one attention-DP rank at least: what others bring may come at other times.
+        """
         found = self._known.get(shape)
         if found is None:
-            deployment = self._deployment
-            found = stage_times(
-                deployment.model,
-                deployment.gpu,
-                shape,
-                parallelism=deployment.parallelism,
-                kv=self._form,
-                tensors=self._tensors,
-                # Experts meet the tokens of one rank at least: what others bring may come at other times.
-                busy_dp_ranks=1,
-            )
-            self._known[shape] = found
+            load, bandwidth = shape.load(1), self._gpu.bandwidth_bytes_per_s
+            made = []
+            for stage in self._stages:
+                work = [(template.work(load), peak) for template, peak in stage]
+                compute_s = sum(float(one.flop) / peak for one, peak in work)
+                moved = sum(
+                    float(one.weight_bytes + one.activation_bytes + one.kv_read_bytes + one.kv_write_bytes)
+                    for one, _ in work
+                    if one.tokens
+                )
+                made.append((compute_s, moved / bandwidth))
+            found = self._known[shape] = tuple(made)
         return found
 
     def step_s(self, shape: StepShape) -> float:
         """Return the floor of one step through all stages."""
-        return sum(max(stage.compute_s, stage.memory_s, self._link_s) for stage in self.stages(shape))
+        return sum(max(compute_s, memory_s, self._link_s) for compute_s, memory_s in self.stages_s(shape))
 
     def decode_s(self, num_sequences: float, context_tokens: float) -> float:
         """Return the floor of one decode step of ``num_sequences`` on a lane."""
@@ -132,13 +154,13 @@ def _most_per_s(clock: FloorClock, work: Work, *, num_lanes: int, num_stages: in
     start = work.prompt_tokens + work.cached_tokens
     steps = max(0.0, work.answer_tokens - 1)
     each = max(1.0, work.num_most / num_lanes)
-    prompt = clock.stages(_prefill(work.prompt_tokens, work.cached_tokens))
+    prompt = clock.stages_s(_prefill(work.prompt_tokens, work.cached_tokens))
     # Of a step at its start: no later one does less.
-    decode = clock.stages(_decode(math.ceil(each), start))
+    decode = clock.stages_s(_decode(math.ceil(each), start))
     most = math.ceil(each)
     seconds = [
-        max(first.compute_s + steps * token.compute_s / most, steps * token.memory_s / most)
-        for first, token in zip(prompt, decode, strict=True)
+        max(first_s + steps * compute_s / most, steps * memory_s / most)
+        for (first_s, _), (compute_s, memory_s) in zip(prompt, decode, strict=True)
     ]
     return num_lanes / num_stages / max(*seconds, 1 / _UNBOUNDED)
 

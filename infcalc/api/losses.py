@@ -61,7 +61,9 @@ def _asked_later(run: Run, one: Measurement) -> Callable[[], list[Suspect]]:
 def _limits(run: Run, quantity: str) -> tuple[float, float]:
     """Return floor (or ceiling) of the load as estimated, and that which no load of the kind can pass."""
     floors = run.floors
-    fixed = run.load.offer.batch is not None and run.load.offer.batch <= run.server.num_places
+    batch = run.load.offer.batch
+    # With skewed routing a batch may touch few experts: only what one sequence needs is sure to be read.
+    fixed = batch is not None and batch <= run.server.num_places and not _routed(run.machine.deployment)
     least_s, alone_s, answer = floors.tpot_s, floors.tpot_s if fixed else floors.alone_s, run.asked.answer_tokens
     limits = {
         "ttft_s": (floors.ttft_s, floors.ttft_s),
@@ -232,8 +234,12 @@ def _larger(run: Run, one: Measurement) -> list[Suspect]:
     return []
 
 
-def moe_note(deployment: Deployment) -> str:
-    """Return what the floor of routed experts rests on; empty for a dense model."""
-    if any(isinstance(run.layer.feed_forward, MoeFeedForward) for run in deployment.model.layers):
-        return "floors of routed experts take even routing: with skewed routing fewer experts may be read"
-    return ""
+def _routed(deployment: Deployment) -> bool:
+    return any(isinstance(run.layer.feed_forward, MoeFeedForward) for run in deployment.model.layers)
+
+
+def routing_note(deployment: Deployment) -> list[str]:
+    """Return what the floors of routed experts rest on; nothing for a dense model."""
+    if not _routed(deployment):
+        return []
+    return ["floors of routed experts take even routing: with skewed routing fewer experts are read"]

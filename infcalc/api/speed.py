@@ -233,6 +233,10 @@ def estimate(
             kept = _kept(run, result, slo)
             result = replace(result, measured=judged, slo=kept)
             talk += [f"SLO: {one.text}" for one in kept if not one.met]
+            if measured:
+                from infcalc.api.losses import routing_note  # noqa: PLC0415 - only with a measurement
+
+                notes += routing_note(deployment)
             if explain:
                 from infcalc.api.reasons import explain_speed  # noqa: PLC0415 - only when asked
 
@@ -497,6 +501,8 @@ def _arriving(server: Server, requests: Requests, rate: float, count: float | No
     """Return how fast requests are answered that arrive at a rate, and the highest rate that is stable."""
     steady = at_rate(server, requests, rate)
     most_per_s = max(_at_most(server, requests).requests_per_s, rate if steady.stable else 0.0)
+    if count is None:
+        return steady, most_per_s
     run = in_open_run(server, requests, rate, count)
     return replace(run, stable=steady.stable), most_per_s
 

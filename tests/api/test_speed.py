@@ -327,6 +327,16 @@ def test_only_what_no_load_can_do_is_impossible() -> None:
     assert not judged("tpot=25ms", batch=100).possible
 
 
+def test_skewed_routing_is_not_called_impossible() -> None:
+    ask = Ask(models=("qwen3-30b-a3b",), gpus=("h100",), num_gpus=1)
+    floor = fast(ask, batch=64).limits
+    assert floor is not None
+    assert floor.tpot_floor_s is not None
+    answer = estimate(ask, Offer(batch=64), measured=parse_measured([f"tpot={0.8e3 * floor.tpot_floor_s}ms"]))
+    assert answer.result.measured[0].possible
+    assert any("even routing" in note for note in answer.assumptions)
+
+
 def test_what_a_load_does_not_have_cannot_be_measured() -> None:
     with pytest.raises(UsageError, match="has none"):
         judged("tpot=10ms", batch=1, output_tokens=1)
