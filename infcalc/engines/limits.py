@@ -30,6 +30,8 @@ class Limits:
     """A step must have room for one token of every running sequence."""
     experts_over_all_ranks: bool = False
     """Experts are spread over all ranks or over none."""
+    splits_by_layer: bool = False
+    """Over GPUs it puts layers by default, and it has no ranks of attention data, experts or contexts."""
     lora_ranks: tuple[int, ...] = ()
     """Largest ranks of adapters that can be asked for; empty: any."""
 
@@ -58,15 +60,20 @@ _LIMITS = {
         )
     ),
     "llama.cpp": Limits(
-        block_sizes=BlockSizes(words="none: it has no blocks", source="llama.cpp: cells of a context, padded to 256")
+        block_sizes=BlockSizes(words="none: it has no blocks", source="llama.cpp: cells of a context, padded to 256"),
+        # llama-server's --split-mode: layer by default, else row or none.
+        splits_by_layer=True,
     ),
 }
 
 
+_UNKNOWN = Limits(block_sizes=BlockSizes(multiple_tokens=1, words="any whole number", source=""))
+
+
 def limits(engine: str) -> Limits:
-    """Return the limits of ``engine``, by its catalog name.
+    """Return the limits of ``engine``, by its catalog name; of none where it is not known.
 
     >>> limits("vllm").block_sizes.admit(7), limits("vllm").block_sizes.admit(48)
     (False, True)
     """
-    return _LIMITS[engine]
+    return _LIMITS.get(engine, _UNKNOWN)

@@ -41,12 +41,12 @@ def rules(version: str | None, gpu: Gpu) -> EngineRules:
         cuda_graph_bytes=0,
         cuda_graph_source="CUDA graphs are negligible",
         non_torch=buffers,
-        non_torch_source=buffers.source,
         profile=NO_PROFILE,
         token_line=TokenLine.CONTEXT,
         printed_line_source="llama.cpp allocates cells for the asked context, padded to 256",
         allocator=Allocator.CELLS,
         allocation_bytes=0,
+        host_embedding=True,
     )
 
 

@@ -41,6 +41,23 @@ class Band:
     low_bytes: int
     high_bytes: int
     source: str
+    high_source: str = ""
+    """What the high end comes from, where that is another thing than the number itself."""
+
+
+@frozen
+class Served:
+    """What the rules of an engine ask of a model: kinds, never names."""
+
+    multimodal: bool = False
+    """Its vision or audio towers are served."""
+    latent: bool = False
+    """Some of its layers cache latents (MLA)."""
+    compressed: bool = False
+    """Some of its layers cache compressed entries (DeepSeek V4)."""
+
+
+PLAIN = Served()
 
 
 @frozen
@@ -139,6 +156,9 @@ class EngineRules:
     scheduler: SchedulerDefaults
     sampler_logit_copies: float
     sampler_source: str
+    sampler_high_logit_copies: float = 0.0
+    """What the sampler may take where it is not known which of two runs; 0: that is known."""
+    sampler_high_source: str = ""
     cuda_graph_bytes: int
     cuda_graph_low_bytes: int = 0
     cuda_graph_high_bytes: int = 0
@@ -148,13 +168,15 @@ class EngineRules:
     non_torch: Band
     non_torch_weight_fraction: float = 0.0
     """Further share of the weights that counts as used by others (unified memory: pages of the loader)."""
-    non_torch_source: str = ""
     profile: ProfileRules = NO_PROFILE
     token_line: TokenLine = TokenLine.BLOCKS
     printed_line_source: str = ""
     allocator: Allocator = Allocator.UNIFORM
     null_blocks: int = 0
     """Blocks that hold no tokens."""
+    checks_longest: bool = True
+    """Start is refused where not one sequence of the longest length fits; else such a sequence is rejected when it
+    comes."""
     recurrent_pages: int = 1
     """Pages one request takes in each group of recurrent layers."""
     refuses_more_states: bool = False
@@ -167,20 +189,20 @@ class EngineRules:
     """Latent attention is not known: keys and values of every head are stored."""
     window_pool_fraction: float = 0.0
     """Tokens of a second pool, that of windowed layers, over those of the first; 0: the engine has none."""
+    state_pool_ratio: float = 0.0
+    """Recurrent states have a pool of their own, this many times what is left for attention; 0: they have none."""
     absorbed_latent_copies: int = 0
     """Copies of the latent up-projection that are unpacked to 16 bit beside the stored one."""
     absorbed_output: bool = False
     """The up-projection of values is multiplied into the output projection and stored besides."""
     loaded_as: tuple[tuple[str, str], ...] = ()
     """Weight formats that are another one once loaded (scales unpacked at loading)."""
+    host_embedding: bool = False
+    """The input embedding stays in host memory."""
     expert_input_multiple: int = 1
     """Input width of MXFP4 experts is padded to a multiple of this."""
     expert_inner_multiple: int = 1
     """Inner width of MXFP4 experts on a rank is padded to a multiple of this."""
-    windowed_pool_fraction: float = 0.8
-    """Size of the windowed layers' pool in tokens, of the full layers' (two pools)."""
-    recurrent_pool_fraction: float = 0.9
-    """Recurrent state gets r / (1 + r) of the pool (two pools)."""
     allocation_bytes: int = 2 * MIB
     """Granularity of the framework's allocator for large tensors."""
     whole_allocations: bool = False
@@ -256,25 +278,36 @@ _ALIASES = {
 _ALIASES |= {"llama-server": "llama.cpp", "llama_cpp": "llama.cpp", "sgl": "sglang"}
 
 
-def engine_rules(engine: str, version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1) -> EngineRules:
-    """Return the rules of ``engine`` at ``version`` (None: the newest known) on ``gpu`` with these ranks.
+def engine_name(engine: str) -> str:
+    """Return the name by which rules know an engine that is called ``engine``.
+
+    >>> engine_name("TRT-LLM"), engine_name("llama-server")
+    ('tensorrt-llm', 'llama.cpp')
+    """
+    word = engine.strip().lower()
+    return _ALIASES.get(word, word)
+
+
+def engine_rules(
+    engine: str, version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1, served: Served = PLAIN
+) -> EngineRules:
+    """Return the rules of ``engine`` at ``version`` (None: the newest known) on ``gpu``, for a model and its ranks.
 
     Raises:
         UnknownName: no such engine.
         UsageError: the version cannot be read.
 
     """
-    word = engine.strip().lower()
-    name = _ALIASES.get(word, word)
+    name = engine_name(engine)
     match name:
         case "vllm":
             from infcalc.engines.vllm import rules  # noqa: PLC0415 - only the asked engine is loaded
 
-            return rules(version, gpu, ranks=tp * dp, pp=pp)
+            return rules(version, gpu, ranks=tp * dp, pp=pp, served=served)
         case "sglang":
             from infcalc.engines import sglang  # noqa: PLC0415
 
-            return sglang.rules(version, gpu, tp=tp, pp=pp, dp=dp)
+            return sglang.rules(version, gpu, tp=tp, pp=pp, dp=dp, served=served)
         case "tensorrt-llm":
             from infcalc.engines import tensorrt_llm  # noqa: PLC0415
 
@@ -286,5 +319,5 @@ def engine_rules(engine: str, version: str | None, gpu: Gpu, *, tp: int, pp: int
         case _:
             import difflib  # noqa: PLC0415
 
-            nearest = tuple(difflib.get_close_matches(word, ENGINES)) or ENGINES
+            nearest = tuple(difflib.get_close_matches(name, ENGINES)) or ENGINES
             raise UnknownName("engine", engine, nearest)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from infcalc.engines.rules import (
     NO_PROFILE,
+    PLAIN,
     Allocator,
     Band,
     EngineRules,
@@ -20,6 +21,7 @@ from infcalc.units import GIB, MIB
 
 if TYPE_CHECKING:
     from infcalc.engines.evidence import Evidence
+    from infcalc.engines.rules import Served
     from infcalc.spec.hardware import Gpu
 
 OLDEST = "0.4"
@@ -36,10 +38,15 @@ _TOP_TIER = (16384, 512, 512)
 _WIDE_TP = 4
 _LARGE_GRAPH = 300
 _PREFILL_GRAPH_MIB = 8 * 50
+_LATENT_PREFILL_GRAPH_MIB = 1536
+_MULTIMODAL_SHARE = 0.95
+"""Of the fraction, where towers need room outside; further 0.8 to 1.05 by the size of the tower, which is left out."""
 _RESERVE_FLOOR_BYTES = 10 * GIB
 _RESERVE_FLOOR_FROM_BYTES = 60 * GIB
 _WINDOW_POOL_FRACTION = 0.8
 """``swa_full_tokens_ratio`` by default."""
+_STATE_POOL_RATIO = 0.9
+"""``mamba_full_memory_ratio`` by default: recurrent states over attention; they take r / (1 + r) of the pool."""
 _GONE_BEFORE_LOAD = {
     "one GPU": "SGLang at TP 1: 0.6 to 1.1 GiB gone before load (3 logs)",
     "NVLink": "SGLang with NVLink: 1.8 to 2.5 GiB gone before load (3 logs)",
@@ -49,8 +56,12 @@ _TWO_POOLS_FROM = (0, 4, 9)
 """Before, windowed layers kept every token (a Gemma 3 log of 0.4.4)."""
 
 
-def rules(version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1) -> EngineRules:
-    """Return SGLang's rules on ``gpu``; its fraction keeps activation and CUDA graphs in the part outside."""
+def rules(version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1, served: Served = PLAIN) -> EngineRules:
+    """Return SGLang's rules on ``gpu``; its fraction keeps activation and CUDA graphs in the part outside.
+
+    That part also holds the graphs of prefill, larger ones for latents, and what towers need. With DeepEP, which is
+    not the default, it reserves 2 GiB more; then state the fraction.
+    """
     named = version or NEWEST
     at = parse_version(named)
     chunk, narrow_graph, wide_graph = next((row[1:] for row in _TIERS if gpu.cuda_total_bytes < row[0]), _TOP_TIER)
@@ -59,9 +70,14 @@ def rules(version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1) -
     if dp > 1:
         # Attention data parallelism captures its graphs for every rank.
         reserved_mib += 3 * max_graph * dp * (1.5 if max_graph > _LARGE_GRAPH else 1)
-    reserved = (reserved_mib + _PREFILL_GRAPH_MIB) * MIB
+    reserved_mib += _LATENT_PREFILL_GRAPH_MIB if served.latent else _PREFILL_GRAPH_MIB
+    reserved = reserved_mib * MIB
     if gpu.cuda_total_bytes > _RESERVE_FLOOR_FROM_BYTES:
         reserved = max(reserved, _RESERVE_FLOOR_BYTES)
+    fraction = round((gpu.cuda_total_bytes - reserved) / gpu.cuda_total_bytes, 3)
+    source = "SGLang's automatic mem_fraction_static: 1 - reserved / memory"
+    if served.multimodal:
+        fraction, source = fraction * _MULTIMODAL_SHARE, f"{source}, x {_MULTIMODAL_SHARE} for a model with towers"
     buffers = _before_load(gpu, tp * dp)
     two_pools = at >= _TWO_POOLS_FROM
     return EngineRules(
@@ -69,10 +85,10 @@ def rules(version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1) -
         version=named,
         oldest=OLDEST,
         newest=NEWEST,
-        fraction=round((gpu.cuda_total_bytes - reserved) / gpu.cuda_total_bytes, 3),
+        fraction=fraction,
         fraction_base=FractionBase.FREE_BEFORE_WEIGHTS,
         fraction_flag="--mem-fraction-static",
-        fraction_source="SGLang's automatic mem_fraction_static: 1 - reserved / memory",
+        fraction_source=source,
         block_tokens=1,
         scheduler=SchedulerDefaults(max_num_seqs=2048, max_num_batched_tokens=chunk),
         sampler_logit_copies=0,
@@ -80,12 +96,13 @@ def rules(version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1) -
         cuda_graph_bytes=0,
         cuda_graph_source="CUDA graphs live outside the static fraction",
         non_torch=buffers,
-        non_torch_source=buffers.source,
         profile=NO_PROFILE,
         token_line=TokenLine.POOL,
         printed_line_source="SGLang: pool // bytes per token, floored to a page",
         allocator=Allocator.TWO_POOLS if two_pools else Allocator.UNIFORM,
+        checks_longest=False,
         window_pool_fraction=_WINDOW_POOL_FRACTION if two_pools else 0.0,
+        state_pool_ratio=_STATE_POOL_RATIO if two_pools else 0.0,
         absorbed_latent_copies=1,
         whole_allocations=True,
     )

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from infcalc.engines.rules import (
+    PLAIN,
     Allocator,
     Band,
     EngineRules,
@@ -30,6 +31,7 @@ from infcalc.units import GIB, MIB
 
 if TYPE_CHECKING:
     from infcalc.engines.evidence import Evidence
+    from infcalc.engines.rules import Served
     from infcalc.spec.hardware import Gpu
 
 OLDEST = "0.5"
@@ -60,6 +62,12 @@ _SAMPLER = (
         source="no sort from 0.17 on: 3.6 to 3.8 copies in 8 logs on H100, A100 and ROCm",
     ),
 )
+_SORT_UNKNOWN_FROM, _SORT_UNKNOWN_UNTIL = (0, 17), (0, 26)
+"""Between these versions the sampler without a sort is used where it can be; from the later one on it is the default
+(``VLLM_USE_FLASHINFER_SAMPLER`` unset, then True)."""
+_SEEN_WITHOUT_SORT = frozenset({(8, 0), (9, 0)})
+"""Compute capabilities on which logs between those versions show no sort."""
+_SORT_UNKNOWN = "logs of 0.17 to 0.25 show no sort on H100 and A100; elsewhere the sampler may still sort (1 log)"
 _LAST_V0 = (0, 11)
 _V2_SAMPLER_COPIES = 3.4
 
@@ -131,6 +139,7 @@ _V2_PROFILE = ProfileRules(
     source="model runner V2, attention skipped: inner widths and 3.8 hidden states (1 log)",
 )
 _HOPPER = (9, 0)
+_BLACKWELL = (10, 0)
 _CONSUMER_BLACKWELL = (12, 0)
 _AMPERE = (8, 0)
 _LARGE_BYTES = 70 * GIB
@@ -138,7 +147,59 @@ _HUGE_BYTES = 160 * GIB
 _WIDE_TP = 8
 
 
-def rules(version: str | None, gpu: Gpu, *, ranks: int, pp: int = 1) -> EngineRules:
+@frozen
+class _BlockTokens:
+    """The block that the attention backend of one kind of cache demands, on GPUs from one capability to another."""
+
+    compressed: bool
+    """For compressed caches; else for latents."""
+    since: tuple[int, ...]
+    tokens: int
+    least_capability: tuple[int, ...] = (0,)
+    below_capability: tuple[int, ...] = (99,)
+    source: str
+
+
+_BLOCK_TOKENS = 16
+_BACKEND_BLOCKS = (
+    _BlockTokens(
+        compressed=True, since=(0,), tokens=256, source="DeepSeek-V4 sparse attention takes blocks of 256 tokens"
+    ),
+    _BlockTokens(
+        compressed=False,
+        since=(0, 9),
+        tokens=64,
+        least_capability=_HOPPER,
+        below_capability=_BLACKWELL,
+        source="FlashMLA, on Hopper, takes blocks of 64 tokens (a log of 0.7 still prints 16)",
+    ),
+    _BlockTokens(
+        compressed=False,
+        since=(0, 9),
+        tokens=128,
+        least_capability=_BLACKWELL,
+        below_capability=_CONSUMER_BLACKWELL,
+        source="CUTLASS-MLA, on Blackwell, takes blocks of 128 tokens",
+    ),
+)
+
+
+def _block_tokens(at: tuple[int, ...], gpu: Gpu, served: Served) -> int:
+    """Return the tokens of a block: 16, unless the backend of the model's attention demands another."""
+    capability = _capability(gpu)
+    return next(
+        (
+            row.tokens
+            for row in _BACKEND_BLOCKS
+            if (served.compressed if row.compressed else served.latent)
+            and at >= row.since
+            and row.least_capability <= capability < row.below_capability
+        ),
+        _BLOCK_TOKENS,
+    )
+
+
+def rules(version: str | None, gpu: Gpu, *, ranks: int, pp: int = 1, served: Served = PLAIN) -> EngineRules:
     """Return vLLM's rules at ``version`` on ``gpu``; None is the newest known version."""
     named = version or NEWEST
     at = parse_version(named)
@@ -148,6 +209,13 @@ def rules(version: str | None, gpu: Gpu, *, ranks: int, pp: int = 1) -> EngineRu
     copies, copies_source = sampler.value, sampler.source
     if generation == "v2" and copies > _V2_SAMPLER_COPIES:
         copies, copies_source = _V2_SAMPLER_COPIES, "sampler of model runner V2: at most 3.4 copies (1 log)"
+    # FlashInfer's sampler, which does not sort, is NVIDIA's.
+    may_sort = (
+        gpu.vendor == "NVIDIA"
+        and generation == "v1"
+        and _SORT_UNKNOWN_FROM <= at < _SORT_UNKNOWN_UNTIL
+        and _capability(gpu) not in _SEEN_WITHOUT_SORT
+    )
     charged = at >= _CHARGED_FROM and generation != "v2"
     buffers, weight_fraction = _non_torch(at, generation, gpu, ranks)
     hybrid = generation != "v0" and at >= (0, 10)
@@ -165,10 +233,12 @@ def rules(version: str | None, gpu: Gpu, *, ranks: int, pp: int = 1) -> EngineRu
         fraction_base=FractionBase.TOTAL,
         fraction_flag="--gpu-memory-utilization",
         fraction_source=fraction.source,
-        block_tokens=16,
+        block_tokens=_block_tokens(at, gpu, served),
         scheduler=_scheduler(at, generation, gpu),
         sampler_logit_copies=copies,
         sampler_source=copies_source,
+        sampler_high_logit_copies=_SAMPLER[0].value if may_sort else 0.0,
+        sampler_high_source=_SORT_UNKNOWN if may_sort else "",
         cuda_graph_bytes=(_UNIFIED_GRAPH_BYTES if gpu.unified_memory else _GRAPH_BYTES) if charged else 0,
         cuda_graph_low_bytes=100 * MIB if charged else 0,
         cuda_graph_high_bytes=round((5.0 if gpu.unified_memory else 2.4) * GIB) if charged else 0,
@@ -176,7 +246,6 @@ def rules(version: str | None, gpu: Gpu, *, ranks: int, pp: int = 1) -> EngineRu
         cuda_graph_source=_GRAPHS_CHARGED if charged else _GRAPHS_V2 if generation == "v2" else _GRAPHS_UNCHARGED,
         non_torch=buffers,
         non_torch_weight_fraction=weight_fraction,
-        non_torch_source=buffers.source,
         profile=replace(
             _V2_PROFILE if generation == "v2" else profile, encoder_high_fraction=3.2 if at < _V1_VIDEO_UNTIL else 1.6
         ),
@@ -227,9 +296,9 @@ def _in_flight(at: tuple[int, ...], generation: str, pp: int) -> int:
 def _expert_inner_multiple(gpu: Gpu) -> int:
     """Return to what the inner width of MXFP4 experts is padded: not on Hopper, whose Triton kernels pad one side."""
     capability = _capability(gpu)
-    if _HOPPER <= capability < (10, 0):
+    if _HOPPER <= capability < _BLACKWELL:
         return 1
-    return 256 if (10, 0) <= capability < _CONSUMER_BLACKWELL else 128
+    return 256 if _BLACKWELL <= capability < _CONSUMER_BLACKWELL else 128
 
 
 def _printed_line(at: tuple[int, ...], *, hybrid: bool) -> str:
@@ -248,7 +317,8 @@ class _Place(StrEnum):
     ROCM = "several AMD GPUs"
     ONE = "one GPU"
     PCIE = "several GPUs without a scale-up link"
-    FIRST_NVLINK = "engine V0 or GPUs before Hopper, several with NVLink"
+    EARLY_NVLINK = "GPUs before Hopper, several with NVLink"
+    FIRST_NVLINK = "engine V0, up to 7 Hopper GPUs with NVLink"
     FIRST_WIDE_NVLINK = "engine V0, 8 Hopper GPUs"
     NVLINK = "several GPUs with NVLink"
 
@@ -302,11 +372,19 @@ _NON_TORCH: dict[_Place, tuple[Since[_Buffers], ...]] = {
         _since((0,), (0.32, 0.2, 0.45), "PCIe with TP up to 0.11: 0.25 to 0.4 GiB (4 logs)"),
         _since((0, 12), (0.32, 0.05, 1.2), "PCIe with TP from 0.12: 0.1 to 0.6 GiB (5 logs), once 2.7"),
     ),
-    _Place.FIRST_NVLINK: (
+    _Place.EARLY_NVLINK: (
         _since(
             (0,),
             (0.4, 0.1, 2.4),
-            "V0 with NVLink, or before Hopper, more with each rank: 0.4 GiB at 2, 0.9 to 3 at 8, 3.6 once (4 logs)",
+            "NVLink before Hopper, more with each rank: 0.4 GiB at 2, 0.9 to 3 at 8 (3 logs, all of engine V0)",
+            each=0.22,
+        ),
+    ),
+    _Place.FIRST_NVLINK: (
+        _since(
+            (0,),
+            (0.4, 0.1, 3.4),
+            "V0 on Hopper with NVLink: taken as before Hopper, more with each rank; 3.6 GiB at 2 (1 log)",
             each=0.22,
         ),
     ),
@@ -346,7 +424,8 @@ def _place(generation: str, gpu: Gpu, ranks: int) -> _Place:
         (not linked(gpu, ranks=ranks), _Place.PCIE),
         (first and ranks >= _WIDE_TP and _capability(gpu) >= _HOPPER, _Place.FIRST_WIDE_NVLINK),
         # Symmetric memory and NVLink SHARP, which the later figures hold, begin with Hopper.
-        (first or _capability(gpu) < _HOPPER, _Place.FIRST_NVLINK),
+        (_capability(gpu) < _HOPPER, _Place.EARLY_NVLINK),
+        (first, _Place.FIRST_NVLINK),
     )
     return next((place for holds, place in several if holds), _Place.NVLINK)
 
@@ -416,6 +495,7 @@ _BUFFERS_OF = {
     _Place.ROCM: "device context and RCCL communicators",
     _Place.ONE: "device context and what of it was there before the first measurement",
     _Place.PCIE: "device context and NCCL: no custom all-reduce over PCIe",
+    _Place.EARLY_NVLINK: _COMMUNICATORS,
     _Place.FIRST_NVLINK: _COMMUNICATORS,
     _Place.FIRST_WIDE_NVLINK: "NVLink SHARP buffers of NCCL",
     _Place.NVLINK: _COMMUNICATORS,

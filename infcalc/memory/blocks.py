@@ -85,6 +85,10 @@ class PagePlan:
     """Tokens of a second pool, that of the windowed layers, over those of the first; 0: there is none."""
     window_tokens: int = 0
     """Tokens of that pool that one sequence takes at most."""
+    state_pool_ratio: float = 0.0
+    """Recurrent states have a pool of their own, this many times what is left for the blocks; 0: they have none."""
+    slot_bytes: int = 0
+    """What one running sequence takes of that pool."""
     padding_fraction: float = 0.0
     """Share of a block that filled-up groups and padded pages waste."""
 
@@ -202,13 +206,19 @@ def _uniform(specs: dict[_Spec, int], settings: Settings, rules: EngineRules, fi
     """Return one group of all layers that grow with the sequence; states are left to the counting of sequences.
 
     Windowed layers have pools of their own: SGLang's second pool holds a stated share of the tokens of the first, so
-    that a token costs ``full + share x windowed`` bytes; llama.cpp allocates each sequence its windows.
+    that a token costs ``full + share x windowed`` bytes; llama.cpp allocates each sequence its windows. SGLang's pool
+    of recurrent states takes ``r / (1 + r)`` of all, in slots of one running sequence each, with a copy for each draft
+    token.
     """
     growing = {spec: layers for spec, layers in specs.items() if not spec.state_bytes}
     full = sum(spec.bytes_per_token * layers for spec, layers in growing.items() if spec.window_tokens is None)
     windowed = {spec: layers for spec, layers in growing.items() if spec.window_tokens is not None}
     states = sum(spec.state_bytes * layers for spec, layers in specs.items())
     width, share = full, 0.0
+    ratio = rules.state_pool_ratio if states and growing else 0.0
+    slot = states * (1 + settings.num_draft_tokens) if ratio else 0
+    if ratio:
+        states = 0
     if windowed and not full:
         width = sum(spec.bytes_per_token * layers for spec, layers in windowed.items())
     elif windowed and rules.allocator is Allocator.TWO_POOLS:
@@ -228,6 +238,8 @@ def _uniform(specs: dict[_Spec, int], settings: Settings, rules: EngineRules, fi
         decoding_bytes_per_request=decoding + states,
         window_pool_fraction=share,
         window_tokens=max((spec.window_tokens or 0 for spec in windowed), default=0) if share else 0,
+        state_pool_ratio=ratio,
+        slot_bytes=slot,
     )
 
 
@@ -299,9 +311,25 @@ def _group_size(counts: list[int]) -> int:
     return most if most < _LOPSIDED * least else least
 
 
+def state_slots(pool_bytes: int, cut: PagePlan) -> int | None:
+    """Return the running sequences that a pool of recurrent states admits; None where there is none.
+
+    >>> state_slots(1900, PagePlan(block_bytes=1, block_tokens=1, groups=(), state_pool_ratio=0.9, slot_bytes=200))
+    4
+    """
+    if not cut.slot_bytes:
+        return None
+    return int(max(0, pool_bytes) * cut.state_pool_ratio / (1 + cut.state_pool_ratio)) // cut.slot_bytes
+
+
+def paged_bytes(pool_bytes: int, cut: PagePlan) -> int:
+    """Return what of a pool is cut into blocks: all but the slots of recurrent states that have a pool of their own."""
+    return pool_bytes - (state_slots(pool_bytes, cut) or 0) * cut.slot_bytes
+
+
 def blocks_of(pool_bytes: int, cut: PagePlan) -> int:
     """Return the whole blocks of a pool."""
-    return pool_bytes // cut.block_bytes
+    return paged_bytes(pool_bytes, cut) // cut.block_bytes
 
 
 def request_blocks(cut: PagePlan, num_tokens: int, rules: EngineRules, settings: Settings) -> int:
@@ -364,7 +392,9 @@ def sequences_in(pool_bytes: int, cut: PagePlan, num_tokens: int, rules: EngineR
     if cut.decoding_bytes_per_request:
         return max(0, pool_bytes) // decoding_bytes(cut, num_tokens, settings)
     taken = max(1, decoding_blocks(cut, num_tokens, rules, settings), window_blocks(cut, num_tokens))
-    return max(0, blocks) // taken
+    fitting = max(0, blocks) // taken
+    slots = state_slots(pool_bytes, cut)
+    return fitting if slots is None else min(fitting, slots)
 
 
 def window_blocks(cut: PagePlan, num_tokens: int) -> int:
@@ -384,7 +414,7 @@ def tokens_of(pool_bytes: int, cut: PagePlan, settings: Settings) -> int:
 def decoding_bytes(cut: PagePlan, num_tokens: int, settings: Settings) -> int:
     """Return the bytes of a sequence that decodes, where a part of it does not come in pages."""
     pages = _ceil(_ceil(num_tokens, settings.dcp), cut.block_tokens)
-    return cut.decoding_bytes_per_request + pages * cut.block_bytes
+    return cut.decoding_bytes_per_request + cut.slot_bytes + pages * cut.block_bytes
 
 
 def decoding_blocks(cut: PagePlan, num_tokens: int, rules: EngineRules, settings: Settings) -> int:

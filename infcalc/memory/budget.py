@@ -14,8 +14,10 @@ from infcalc.memory.blocks import (
     blocks_of,
     decoding_blocks,
     decoding_bytes,
+    paged_bytes,
     plan,
     sequences_in,
+    state_slots,
     tokens_of,
     window_blocks,
 )
@@ -56,7 +58,8 @@ class Additions:
 NOTHING_ADDED = Additions()
 
 _DEVIATION_SHARE = 0.8
-"""Bands of the parts span all that was seen; of their combined deviation this share holds nine of ten logged pools."""
+"""Bands of the parts span all that was seen; of their combined deviation this share holds about eight of ten logged
+pools, as bands are meant to."""
 
 
 @frozen
@@ -67,6 +70,8 @@ class Budget:
     between ``kv_pool_low_bytes`` and ``kv_pool_high_bytes``: each modelled part deviates on its own, so the root of the
     squared deviations counts. ``weights_bytes`` holds what ``draft_bytes``, ``lora_bytes`` and towers take of it, less
     what lies in host memory.
+
+    Engines print the pool of one rank, mostly the first, and cut the blocks of all by that of the least: ``least_...``.
     """
 
     stage: int
@@ -87,6 +92,37 @@ class Budget:
     missing_bytes: int
     missing_low_bytes: int
     missing_high_bytes: int
+    behind_bytes: int = 0
+    """By how much the least rank is expected to lie below the printed one."""
+    behind_most_bytes: int = 0
+    """And by how much it may."""
+
+    @property
+    def least_pool_bytes(self) -> int:
+        """The pool of the least rank, which sets the blocks of all."""
+        return max(0, self.least_left_bytes)
+
+    @property
+    def least_left_bytes(self) -> int:
+        """The same, below zero where something is lacking before any KV."""
+        return self.kv_pool_bytes - self.missing_bytes - self.behind_bytes
+
+    @property
+    def least_pool_low_bytes(self) -> int:
+        """The low end of :attr:`least_pool_bytes`.
+
+        Ranks of several machines differ independently of what the band holds; within one, the least is known to be
+        lower.
+        """
+        below = self.kv_pool_bytes - self.kv_pool_low_bytes
+        if self.behind_bytes:
+            return max(0, self.kv_pool_bytes - round(math.hypot(below, self.behind_most_bytes)))
+        return max(0, self.kv_pool_bytes - below - self.behind_most_bytes)
+
+    @property
+    def least_pool_high_bytes(self) -> int:
+        """The high end of :attr:`least_pool_bytes`: no rank need lie below the others."""
+        return self.kv_pool_high_bytes
 
 
 def profile_tokens(rules: EngineRules, *, max_num_batched_tokens: int, max_model_len: int | None, given: bool) -> int:
@@ -118,8 +154,11 @@ def budgets(
     """Return the budget of a GPU of each pipeline stage.
 
     The fraction means what the engine means by it (:class:`FractionBase`). Worked example, vLLM 0.33, Llama 3 70B in
-    bf16 on four A100-80: 0.92 x 79.15 GiB - 32.9 weights - 0.5 activation - 1.8 buffers - 1.4 graphs = 36.3 GiB.
+    bf16 on four A100-80: 0.92 x 79.15 GiB - 32.9 weights - 0.5 activation - 1.3 buffers - 1.4 graphs = 36.8 GiB.
     """
+    several = parallelism.num_gpus > gpu.max_per_machine
+    share = rules.machines_spread_fraction if several else rules.rank_spread_fraction
+    spread = round(share * gpu.cuda_total_bytes) if parallelism.tp * parallelism.pp > 1 else 0
     weights = loaded_per_stage(model, parallelism, rules, quantization, with_mtp=additions.with_mtp)
     besides = besides_per_stage(model, parallelism, rules, quantization)
     if additions.weights_bytes is not None:
@@ -161,6 +200,7 @@ def budgets(
                 parts=(draft, adapters, away, besides[stage]),
                 activation=activation,
                 graphs=graphs,
+                behind=(spread, 2 * spread) if several else (0, spread),
             )
         )
     return tuple(found)
@@ -176,6 +216,7 @@ def _budget(
     parts: tuple[int, int, int, int],
     activation: Band,
     graphs: Band,
+    behind: tuple[int, int],
 ) -> Budget:
     share = 1.0 if fraction is None else fraction
     total = gpu.cuda_total_bytes
@@ -229,6 +270,8 @@ def _budget(
         missing_bytes=max(0, -left),
         missing_low_bytes=max(0, -most),
         missing_high_bytes=max(0, -least),
+        behind_bytes=behind[0],
+        behind_most_bytes=behind[1],
     )
 
 
@@ -264,6 +307,10 @@ class Pages:
     block_bytes: int
     null_blocks: int
     sequence_blocks: int
+    paged_bytes: int
+    """What of the pool is cut into pages."""
+    state_slots: int | None = None
+    """Sequences that a pool of recurrent states admits, beside that of the pages."""
 
 
 @frozen
@@ -309,10 +356,10 @@ def room(
         cut = plan(model, kv, parallelism, rules, settings, stage=budget.stage)
         low, held, high = (
             sequences_in(pool_bytes, cut, context_tokens, rules, settings)
-            for pool_bytes in (budget.kv_pool_low_bytes, budget.kv_pool_bytes, budget.kv_pool_high_bytes)
+            for pool_bytes in (budget.least_pool_low_bytes, budget.least_pool_bytes, budget.least_pool_high_bytes)
         )
         # One kind of layer fills its pages whatever the length; several hold what whole sequences do.
-        tokens = max(tokens_of(budget.kv_pool_bytes, cut, settings), held * context_tokens)
+        tokens = max(tokens_of(budget.least_pool_bytes, cut, settings), held * context_tokens)
         found.append(
             Room(
                 sequences=held * parallelism.dp,
@@ -322,7 +369,7 @@ def room(
                 stage=budget.stage,
                 kv_bytes_per_gpu=sequence_bytes(parts, per_rank_tokens),
                 blocked_bytes=decoding_bytes(cut, context_tokens, settings),
-                pages=_pages(budget.kv_pool_bytes, cut, context_tokens, rules, settings),
+                pages=_pages(budget.least_pool_bytes, cut, context_tokens, rules, settings),
             )
         )
     if not found:
@@ -346,4 +393,6 @@ def _pages(pool_bytes: int, cut: PagePlan, context_tokens: int, rules: EngineRul
         block_bytes=cut.block_bytes,
         null_blocks=min(rules.null_blocks, blocks),
         sequence_blocks=max(taken, window_blocks(cut, context_tokens)),
+        paged_bytes=paged_bytes(pool_bytes, cut),
+        state_slots=state_slots(pool_bytes, cut),
     )

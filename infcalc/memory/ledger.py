@@ -6,6 +6,7 @@ cuts it into blocks as the engine does, takes the rank that governs, and carries
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from infcalc.memory.blocks import (
     printed,
     request_blocks,
     sequences_in,
+    state_slots,
 )
 from infcalc.memory.budget import combined_bytes
 from infcalc.memory.weights import tower_bytes
@@ -52,6 +54,8 @@ class Line:
     high_bytes: int
     basis: str
     source: str
+    high_source: str = ""
+    """What the high end comes from, where that is another thing."""
 
 
 @frozen
@@ -59,8 +63,8 @@ class Ledger:
     """The memory of the governing GPU, in bytes, and what the engine makes of it.
 
     ``kv_cache_tokens`` and ``max_concurrency`` are what the engine prints; ``sequences`` is what truly fits of the
-    asked length. ``needed_bytes`` is what must be there before the engine starts: every line and one sequence of
-    ``max_model_len``; ``missing_bytes`` is how much of it is lacking.
+    asked length; all of them of the least rank, as blocks are. ``needed_bytes`` is what must be there: every line and
+    one sequence of ``request_tokens``; ``missing_bytes`` is how much of it is lacking.
     """
 
     stage: int
@@ -89,8 +93,12 @@ class Ledger:
     sequences: int
     sequences_low: int
     sequences_high: int
+    state_slots: int | None
+    """Sequences that a pool of recurrent states admits on a rank; None where states share the pool of the blocks."""
+    request_tokens: int
+    """The longest sequence that must fit: ``max_model_len`` where the engine checks it, else the asked length."""
     request_bytes: int
-    """Of one sequence of ``max_model_len``."""
+    """Of one sequence of ``request_tokens``."""
     needed_bytes: int
     needed_bytes_low: int
     needed_bytes_high: int
@@ -112,7 +120,8 @@ class Ledger:
         """The modelled line with the widest band, and what the engine did not say that it hangs on."""
         widest = max(self.lines, key=lambda line: line.high_bytes - line.low_bytes)
         span = f"{format_bytes(widest.low_bytes)} and {format_bytes(widest.high_bytes)}"
-        return f"{widest.name} between {span} ({widest.source})"
+        above = f"; at the high end {widest.high_source}" if widest.high_source else ""
+        return f"{widest.name} between {span} ({widest.source}{above})"
 
     def line(self, name: str) -> Line:
         """Return the line of that name; one of no bytes where the ledger has none."""
@@ -165,20 +174,15 @@ def _of_stage(
     basis: Basis,
 ) -> Ledger:
     cut = plan(model, kv, parallelism, rules, settings, stage=budget.stage)
-    several = parallelism.num_gpus > gpu.max_per_machine
-    # The blocks are those of the least rank, the printed pool is mostly that of the first.
-    ranks = parallelism.tp * parallelism.pp
-    share = rules.machines_spread_fraction if several else rules.rank_spread_fraction
-    spread = round(share * gpu.cuda_total_bytes) if ranks > 1 else 0
-    least = max(0, budget.kv_pool_bytes - spread) if several else budget.kv_pool_bytes
+    # The blocks, and what fits, are those of the least rank; the printed pool is mostly that of the first.
+    least, lowest, most = budget.least_pool_bytes, budget.least_pool_low_bytes, budget.least_pool_high_bytes
     blocks, tokens, concurrency = printed(least, cut, rules, settings)
-    # Ranks of several machines differ independently of what the band holds; within one, the least is known to be lower.
-    below = budget.kv_pool_bytes - budget.kv_pool_low_bytes
-    lowest = budget.kv_pool_bytes - (round((below**2 + (2 * spread) ** 2) ** 0.5) if several else below + spread)
-    blocks_low, tokens_low, concurrency_low = printed(max(0, lowest), cut, rules, settings)
-    blocks_high, tokens_high, concurrency_high = printed(budget.kv_pool_high_bytes, cut, rules, settings)
-    request = _request_bytes(cut, rules, settings)
-    lacking = budget.missing_bytes + max(0, request - budget.kv_pool_bytes)
+    blocks_low, tokens_low, concurrency_low = printed(lowest, cut, rules, settings)
+    blocks_high, tokens_high, concurrency_high = printed(most, cut, rules, settings)
+    # What an engine does not check at its start must fit all the same where it was asked for.
+    wanted = settings.max_model_len if rules.checks_longest else min(context_tokens, settings.max_model_len)
+    request = request_bytes(cut, wanted, rules, settings)
+    lacking = max(0, request - budget.least_left_bytes)
     lines = _lines(model, parallelism, rules, budget, basis)
     counted = [line for line in lines if line.name != "towers"]
     needed = request + sum(line.num_bytes for line in counted)
@@ -199,7 +203,7 @@ def _of_stage(
         lines=lines,
         kv_pool_bytes=budget.kv_pool_bytes,
         # The printed pool may be that of any rank.
-        kv_pool_bytes_low=max(0, lowest if several else budget.kv_pool_low_bytes),
+        kv_pool_bytes_low=lowest if budget.behind_bytes else budget.kv_pool_low_bytes,
         kv_pool_bytes_high=budget.kv_pool_high_bytes,
         kv_blocks=blocks,
         kv_blocks_low=blocks_low,
@@ -213,16 +217,18 @@ def _of_stage(
         max_concurrency=concurrency,
         max_concurrency_low=concurrency_low,
         max_concurrency_high=concurrency_high,
-        sequences=held(budget.kv_pool_bytes),
-        sequences_low=held(budget.kv_pool_low_bytes),
-        sequences_high=held(budget.kv_pool_high_bytes),
+        sequences=held(least),
+        sequences_low=held(lowest),
+        sequences_high=held(most),
+        state_slots=state_slots(least, cut),
+        request_tokens=wanted,
         request_bytes=request,
         needed_bytes=needed,
         needed_bytes_low=round(needed - less),
         needed_bytes_high=round(needed + more),
         missing_bytes=lacking,
-        missing_bytes_low=budget.missing_low_bytes + max(0, request - budget.kv_pool_high_bytes),
-        missing_bytes_high=budget.missing_high_bytes + max(0, request - budget.kv_pool_low_bytes),
+        missing_bytes_low=budget.missing_low_bytes + max(0, request - most),
+        missing_bytes_high=budget.missing_high_bytes + max(0, request - lowest),
         missing_before_kv_bytes=budget.missing_bytes,
         fits=lacking == 0,
         offload_bytes=budget.offload_bytes,
@@ -232,22 +238,26 @@ def _of_stage(
     )
 
 
-def _request_bytes(cut: PagePlan, rules: EngineRules, settings: Settings) -> int:
-    """Return what one sequence of ``max_model_len`` takes of the pool, as the engine checks at its start."""
-    length = settings.max_model_len
+def request_bytes(cut: PagePlan, length: int, rules: EngineRules, settings: Settings) -> int:
+    """Return the pool that one sequence of ``length`` tokens needs, as vLLM checks at its start.
+
+    Where recurrent states have a pool of their own, both pools must hold it.
+    """
     if cut.fixed_bytes_per_request:
         return cut.fixed_bytes_per_request + cut.block_bytes * -(-length // cut.block_tokens)
-    return cut.block_bytes * request_blocks(cut, length, rules, settings)
+    pages = cut.block_bytes * request_blocks(cut, length, rules, settings)
+    if not cut.slot_bytes:
+        return pages
+    ratio = cut.state_pool_ratio
+    return max(math.ceil(pages * (1 + ratio)), math.ceil(cut.slot_bytes * (1 + ratio) / ratio))
 
 
 def longest_that_fits(pool_bytes: int, cut: PagePlan, rules: EngineRules, settings: Settings) -> int:
     """Return the largest ``max_model_len`` of which one sequence fits into a pool; 0 where not even one token does."""
-    from dataclasses import replace  # noqa: PLC0415 - only where something does not fit
-
     low, high = 0, settings.max_model_len
     while low < high:
         middle = (low + high + 1) // 2
-        if _request_bytes(cut, rules, replace(settings, max_model_len=middle)) <= pool_bytes:
+        if request_bytes(cut, middle, rules, settings) <= pool_bytes:
             low = middle
         else:
             high = middle - 1
@@ -292,6 +302,7 @@ def _modelled(name: str, band: Band) -> Line:
         high_bytes=band.high_bytes,
         basis=Basis.MODELLED.value,
         source=band.source,
+        high_source=band.high_source,
     )
 
 

@@ -65,10 +65,12 @@ def activation_peak(
     forward = max((_forward_elements(model, run.layer, parallelism, rules) for run in model.layers), default=0.0)
     forward_bytes = forward * max_num_batched_tokens * _ELEMENT_BYTES
     hidden_bytes = max_num_batched_tokens * model.hidden_size * _ELEMENT_BYTES
-    sampler_bytes = 0.0
+    sampler_bytes = sampler_high_bytes = 0.0
     if last_stage and rules.sampler_logit_copies:
         logits = max_num_seqs * model.vocab_size * _LOGIT_BYTES
         sampler_bytes = rules.sampler_logit_copies * logits + profile.sampler_hidden_copies * hidden_bytes
+        if rules.sampler_high_logit_copies:
+            sampler_high_bytes = sampler_bytes + logits * (rules.sampler_high_logit_copies - rules.sampler_logit_copies)
     encoder_bytes = _encoder_bytes(model, parallelism, rules, max_num_batched_tokens) if with_encoder else 0.0
     if profile.beside:
         peak, what = forward_bytes + sampler_bytes, profile.source
@@ -82,9 +84,16 @@ def activation_peak(
     lowest = peak * low
     if profile.sampler_on_first_rank and parallelism.tp > 1:
         lowest = min(lowest, forward_bytes)
-    # Limits on pictures and videos are seldom stated.
-    most = max(peak * profile.high_fraction, encoder_bytes * profile.encoder_high_fraction)
-    return Band(value_bytes=round(peak), low_bytes=round(lowest), high_bytes=round(most), source=what)
+    most, why = max(
+        (peak * profile.high_fraction, ""),
+        # Limits on pictures and videos are seldom stated.
+        (
+            encoder_bytes * profile.encoder_high_fraction,
+            f"up to {profile.encoder_high_fraction:g} times the largest picture: several of them, or a video",
+        ),
+        (sampler_high_bytes, f"sampler of the profiling run, {max_num_seqs:,} sequences: {rules.sampler_high_source}"),
+    )
+    return Band(value_bytes=round(peak), low_bytes=round(lowest), high_bytes=round(most), source=what, high_source=why)
 
 
 def cuda_graphs(rules: EngineRules, *, max_num_seqs: int) -> Band:

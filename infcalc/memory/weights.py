@@ -91,9 +91,13 @@ def loaded_per_stage(
     """Return what an engine holds of the weights on the fullest rank of each stage, once they are loaded.
 
     Beside the inventory: vision and audio towers in 16 bit, divided by TP, on the first stage; copies of the latent
-    up-projection that engines unpack for decoding; experts in MXFP4 padded to what their kernels need.
+    up-projection that engines unpack for decoding; experts in MXFP4 padded to what their kernels need. Less the input
+    embedding where that stays in host memory: a tied one is on the GPU once, as the head.
     """
-    stages = stage_tensors(model, parallelism, quantization, with_mtp=with_mtp)
+    stages = tuple(
+        tuple((tensor, count) for tensor, count in stage if not _on_host(tensor, model, parallelism, rules, number))
+        for number, stage in enumerate(stage_tensors(model, parallelism, quantization, with_mtp=with_mtp))
+    )
     layers = stage_layers(model.num_layers, parallelism.pp)
     every = [run.layer for run in model.layers for _ in range(run.num_layers)]
     if with_mtp and model.mtp is not None:
@@ -136,6 +140,12 @@ def lora_bytes(model: Model, parallelism: Parallelism, *, rank: int, num_adapter
         if tensor.role in LINEAR_ROLES and tensor.role is not TensorRole.EXPERT
     )
     return factors * rank * num_adapters * _LORA_ELEMENT_BYTES // parallelism.tp
+
+
+def _on_host(tensor: Tensor, model: Model, parallelism: Parallelism, rules: EngineRules, stage: int) -> bool:
+    """Return whether a tensor of a stage is the input embedding that stays in host memory and is not the head there."""
+    is_head = model.tied_embeddings and stage == parallelism.pp - 1
+    return rules.host_embedding and tensor.name == "embedding" and not is_head
 
 
 def _loaded_bytes(tensor: Tensor, parallelism: Parallelism, rules: EngineRules) -> int:

@@ -3,7 +3,9 @@ from dataclasses import replace
 import pytest
 
 from infcalc.engines.rules import (
+    ENGINES,
     FractionBase,
+    Served,
     Since,
     at_version,
     engine_rules,
@@ -209,3 +211,70 @@ def test_a_bridge_bought_apart_is_taken_to_be_absent() -> None:
 def test_a_gpu_that_shares_its_hosts_memory_is_a_machine_of_its_own() -> None:
     assert A100.max_per_machine == 8
     assert replace(A100, unified_memory=True).max_per_machine == 1
+
+
+@pytest.mark.parametrize(
+    ("capability", "version", "served", "tokens"),
+    [
+        ("9.0", "0.33", Served(latent=True), 64),
+        ("9.0", "0.7.3", Served(latent=True), 16),
+        ("9.0", "0.9", Served(latent=True), 64),
+        ("10.0", "0.33", Served(latent=True), 128),
+        ("12.0", "0.33", Served(latent=True), 16),
+        ("8.0", "0.33", Served(latent=True), 16),
+        ("8.0", "0.33", Served(compressed=True), 256),
+        ("9.0", "0.33", Served(compressed=True), 256),
+        ("9.0", "0.33", Served(), 16),
+    ],
+)
+def test_attention_backends_demand_their_blocks(capability: str, version: str, served: Served, tokens: int) -> None:
+    # vLLM 0.33: 16 unless the backend demands another (FlashMLA 64, CUTLASS-MLA 128, DeepSeek-V4 sparse 256).
+    on = replace(H100, compute_capability=capability)
+    assert engine_rules("vllm", version, on, tp=8, served=served).block_tokens == tokens
+
+
+def test_sglang_leaves_more_for_prefill_graphs_of_latents_and_for_towers() -> None:
+    # SGLang 0.5.23: 1,536 MiB for graphs of prefill with MLA, 400 else; a vision model keeps 0.95 of the fraction.
+    on = replace(H100, cuda_total_bytes=48 * GIB)
+    plain, latent, towers = (
+        engine_rules("sglang", None, on, tp=1, served=served).fraction or 0.0
+        for served in (Served(), Served(latent=True), Served(multimodal=True))
+    )
+    assert plain - latent == pytest.approx((1536 - 400) / 1024 / 48, abs=0.001)
+    assert towers == pytest.approx(0.95 * plain)
+
+
+@pytest.mark.parametrize(
+    ("capability", "vendor", "version", "may_sort"),
+    [
+        ("8.9", "NVIDIA", "0.17", True),
+        ("8.9", "NVIDIA", "0.25", True),
+        ("8.9", "NVIDIA", "0.26", False),
+        ("8.9", "NVIDIA", "0.16", False),
+        ("9.0", "NVIDIA", "0.19", False),
+        ("8.0", "NVIDIA", "0.19", False),
+        ("gfx942", "AMD", "0.19", False),
+        ("8.9", "NVIDIA", "0.19+v2", False),
+    ],
+)
+def test_where_no_log_tells_the_sampler_may_still_sort(
+    capability: str, vendor: str, version: str, *, may_sort: bool
+) -> None:
+    on = replace(H100, compute_capability=capability, vendor=vendor)
+    found = engine_rules("vllm", version, on, tp=1)
+    assert (found.sampler_high_logit_copies == 9.56) is may_sort
+    assert bool(found.sampler_high_source) is may_sort
+
+
+def test_only_vllm_and_llama_cpp_check_a_length_at_their_start() -> None:
+    checks = {name: engine_rules(name, None, H100, tp=1).checks_longest for name in ENGINES}
+    assert checks == {"vllm": True, "sglang": False, "tensorrt-llm": False, "llama.cpp": True}
+
+
+def test_buffers_before_hopper_and_of_v0_on_hopper_are_told_apart() -> None:
+    early, first = (
+        engine_rules("vllm", version, on, tp=2).non_torch for version, on in (("0.33", A100), ("0.6.5", H100))
+    )
+    assert "V0 on Hopper" not in early.source
+    assert early.high_bytes < 3.58 * GIB < first.high_bytes
+    assert engine_rules("vllm", "0.8+v0", A100, tp=2).non_torch == early

@@ -198,7 +198,7 @@ def test_mla_gains_from_tp_only_by_its_weights() -> None:
     latents = [fitting(model, Parallelism(tp=tp), on=on) for tp in (8, 16)]
     assert latents[0].kv_bytes_per_gpu == latents[1].kv_bytes_per_gpu == 70_272 * 4096
     assert latents[1].sequences / latents[0].sequences == pytest.approx(
-        sixteen.kv_pool_bytes / eight.kv_pool_bytes, rel=0.01
+        sixteen.least_pool_bytes / eight.least_pool_bytes, rel=0.01
     )
 
 
@@ -314,7 +314,7 @@ def test_several_kinds_of_layers_hold_what_whole_sequences_do() -> None:
     assert fits.pages is not None
     assert (fits.pages.null_blocks, held(model, (replace(counted(model)[0], kv_pool_bytes=0),)).pages) == (
         1,
-        replace(fits.pages, null_blocks=0),
+        replace(fits.pages, null_blocks=0, paged_bytes=0),
     )
 
 

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from infcalc.api.deployment import Ask, Deployment, load, resolve
 from infcalc.api.ledger import deployment_ledger
-from infcalc.api.sizing import deployment_budgets, page_settings
+from infcalc.api.sizing import deployment_budgets, fitting_room, page_settings
 from infcalc.engines.rules import TokenLine
-from infcalc.memory.blocks import PagePlan, plan, printed, request_blocks
+from infcalc.memory.blocks import PagePlan, plan, printed, request_blocks, sequences_in
+from infcalc.memory.kv import constant_bytes, kv_components
 from infcalc.memory.ledger import Ledger, ledger, longest_that_fits
 from infcalc.spec.kv import KV_FORMATS
 from infcalc.units import GIB
@@ -149,10 +150,80 @@ def test_the_least_rank_of_several_machines_sets_the_blocks() -> None:
     assert found.kv_cache_tokens_low == tokens_of(of, found.kv_pool_bytes_low)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "asked"),
+    [
+        ("h100", {"num_gpus": 16, "tp": 16}),
+        ("a100-80gb", {"num_gpus": 16, "tp": 16, "dcp": 2}),
+        ("dgx-spark-gb10", {"num_gpus": 2, "weights": "int4"}),
+    ],
+)
+def test_no_more_fits_than_the_engines_own_blocks_hold(gpu: str, asked: dict[str, object]) -> None:
+    of = deployment("llama3-70b", gpu, **asked)  # type: ignore[arg-type]
+    found, settings = book(of), page_settings(of)
+    taken = -(-4096 // (found.block_tokens * settings.dcp))
+    assert found.sequences == (found.kv_blocks - 1) // taken
+    fits = fitting_room(of, BF16, deployment_budgets(of), 4096)
+    assert (fits.sequences, fits.tokens) == (found.sequences, found.kv_blocks * 16 * settings.dcp)
+    assert fits.sequences_low == (found.kv_blocks_low - 1) // taken
+    longest = longest_that_fits(deployment_budgets(of)[0].least_pool_bytes, cut(of), of.rules, settings)
+    assert longest == min(of.max_model_len, found.kv_blocks * 16 * settings.dcp)
+
+
+def test_what_the_least_rank_lacks_is_missing() -> None:
+    of = deployment("llama3-70b", "h100", 16, max_model_len=8192)
+    pool, behind = book(of).kv_pool_bytes, deployment_budgets(of)[0].behind_bytes
+    need = book(of).request_bytes
+    for more, missing in ((pool - behind - need, 0), (pool - need, behind), (pool + GIB, behind + need + GIB)):
+        full = replace(of, additions=replace(of.additions, draft_bytes=more))
+        assert (book(full).missing_bytes, book(full).fits) == (missing, missing == 0)
+
+
+def test_recurrent_states_of_sglang_have_slots_in_a_pool_of_their_own() -> None:
+    # SGLang 0.5.23: rest x 0.9 / 1.9 for states, in slots of one request each; what is left of the pool for attention.
+    of = deployment("qwen3-next-80b", "h200", 2, engine="sglang")
+    found, pages = book(of), cut(of)
+    slot = constant_bytes(kv_components(of.model, BF16, parallelism=of.parallelism))
+    assert pages.slot_bytes == slot
+    slots = int(found.kv_pool_bytes * 0.9 / 1.9) // slot
+    assert found.state_slots == slots
+    assert found.kv_cache_tokens == found.kv_blocks == (found.kv_pool_bytes - slots * slot) // 12_288
+    assert 2.2e6 < found.kv_cache_tokens < 2.4e6
+    assert book(of, 16).sequences == slots
+    assert found.sequences == found.kv_blocks // 4096 < slots
+    # Each draft token keeps a copy of the state.
+    drafting = plan(of.model, BF16, of.parallelism, of.rules, replace(page_settings(of), num_draft_tokens=2))
+    assert drafting.slot_bytes > 3 * slot - 1
+    assert book(deployment("qwen3-next-80b", "h200", 2)).state_slots is None
+    assert book(deployment("qwen3-8b", "h200", 2, engine="sglang")).state_slots is None
+
+
+@given(pool_gib=st.floats(0.01, 60))
+def test_what_fits_beside_slots_is_what_both_pools_hold(pool_gib: float) -> None:
+    of = deployment("qwen3-next-80b", "h200", 2, engine="sglang")
+    settings, pages, pool = page_settings(of), cut(of), int(pool_gib * GIB)
+    longest = longest_that_fits(pool, pages, of.rules, settings)
+    assert (longest > 0) <= (sequences_in(pool, pages, longest, of.rules, settings) >= 1)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "tensorrt-llm"])
+def test_engines_that_check_no_length_need_room_for_what_is_asked(engine: str) -> None:
+    of = deployment("llama3.1-8b", "rtx-4090", engine=engine, weights="fp8")
+    pool = book(of, 4096).kv_pool_bytes
+    longest = pool // 131_072
+    assert 4096 < longest < of.max_model_len == 131_072
+    found, beyond = book(of, 4096), book(of, longest + 64)
+    assert (found.request_tokens, found.fits) == (4096, True)
+    assert (beyond.request_tokens, beyond.fits) == (longest + 64, False)
+    refused = book(deployment("llama3.1-8b", "rtx-4090", weights="fp8"), 4096)
+    assert (refused.request_tokens, refused.fits) == (131_072, False)
+
+
 def test_attention_ranks_each_hold_their_sequences() -> None:
     of = deployment("deepseek-v3", "h200", 8, dp=8, ep=8, max_model_len=8192)
     found = book(of)
-    assert found.sequences == (found.kv_blocks - 1) // 256 * 8
+    assert found.block_tokens == 64
+    assert found.sequences == (found.kv_blocks - 1) // 64 * 8
     assert found.sequences % 8 == 0
 
 
@@ -190,6 +261,15 @@ def test_the_longest_that_fits_fits_and_one_more_block_does_not(model: str, pool
     assert longest == of.max_model_len or taken(longest + 1) > pool
 
 
+def test_a_doubt_names_what_its_high_end_comes_from() -> None:
+    # The sampler is the peak; the high end is that of a video, which 0.11 profiles.
+    found = book(deployment("qwen3-vl-30b-a3b", "rtx-3090", 4, engine_version="0.11.0", max_model_len=4096))
+    assert found.line("activation").source.startswith("sampler of the profiling run")
+    assert "at the high end up to 3.2 times the largest picture:" in found.largest_doubt
+    plain = book(deployment("llama3-8b", engine_version="0.11.0"))
+    assert "at the high end" not in plain.largest_doubt
+
+
 def test_the_widest_band_is_the_largest_doubt() -> None:
     found = book(deployment("qwen3.8-27b", "dgx-spark-gb10"))
     widest = max(found.lines, key=lambda line: line.high_bytes - line.low_bytes)
@@ -204,6 +284,18 @@ def test_page_groups_are_told_in_words() -> None:
     }
     assert book(deployment()).page_groups == ()
     assert any("recurrent" in text for text in book(deployment("qwen3.5-27b")).page_groups)
+
+
+def test_the_pool_of_an_rtx_4090_lies_within_its_band() -> None:
+    # vLLM 0.19.0, Llama 3.1 8B, 256 sequences, 25,250,627,584 bytes x 0.9: 2,588 blocks, as if the sampler sorted.
+    of = deployment("llama3.1-8b", "rtx-4090", engine_version="0.19.0", memory_fraction=0.9, max_num_seqs=256)
+    on = replace(of, gpu=replace(of.gpu, cuda_total_bytes=25_250_627_584))
+    found = book(on)
+    assert found.kv_blocks_low <= 2588 <= found.kv_blocks <= found.kv_blocks_high
+    assert "may still sort" in found.line("activation").high_source
+    # A known sampler leaves no such doubt.
+    later = book(replace(deployment("llama3.1-8b", "rtx-4090", engine_version="0.26", max_num_seqs=256), gpu=on.gpu))
+    assert later.line("activation").high_source == ""
 
 
 def test_the_token_line_is_that_of_the_engine() -> None:

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from infcalc.api.deployment import Ask, load
+from infcalc.api.deployment import Ask, load, resolve
 from infcalc.engines.rules import EngineRules, engine_rules
 from infcalc.lowering.tensors import inventory
 from infcalc.memory.weights import (
@@ -256,3 +256,23 @@ def test_experts_of_a_layer_lie_in_one_tensor() -> None:
     # embedding and head leave more than one, which is used for others. Positions: 131,072 x 64 elements.
     (besides,) = besides_per_stage(shipped("gpt-oss-20b"), Parallelism(), rules())
     assert besides == 24 * 7 * MIB // 8 + 131_072 * 64 * 2
+
+
+def test_llama_cpp_leaves_the_input_embedding_in_host_memory() -> None:
+    # llama.cpp prints 4,403 MiB for the CUDA0 buffer of Llama 3.1 8B in Q4_K_M.
+    def loaded(name: str, pp: int = 1, *, on_host: bool = True) -> tuple[int, ...]:
+        ask = Ask(models=(name,), gpus=("rtx-4090",), tp=1, pp=pp, engine="llama.cpp", weights="q4_k_m")
+        (of,) = resolve(ask, load(ask))
+        rules = replace(of.rules, host_embedding=on_host)
+        return loaded_per_stage(of.model, of.parallelism, rules, of.quantization)
+
+    assert round(loaded("llama3.1-8b")[0] / MIB) == 4403
+    # Q4_K is 4.5 bits.
+    embedding = 128_256 * 4096 * 9 // 16
+    assert loaded("llama3.1-8b", on_host=False)[0] - loaded("llama3.1-8b")[0] == embedding
+    (first, last), (whole, same) = loaded("llama3.1-8b", 2), loaded("llama3.1-8b", 2, on_host=False)
+    assert (whole - first, same - last) == (embedding, 0)
+    # Tied, it is on the GPU once: as the head.
+    assert loaded("llama3.2-1b") == loaded("llama3.2-1b", on_host=False)
+    (first, last), (whole, same) = loaded("llama3.2-1b", 2), loaded("llama3.2-1b", 2, on_host=False)
+    assert (whole > first, same == last) == (True, True)
