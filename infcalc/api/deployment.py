@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.answer import distinct
 from infcalc.engines.limits import limits
-from infcalc.engines.rules import EngineRules, engine_rules, parse_version
+from infcalc.engines.rules import EngineRules, Served, engine_name, engine_rules, parse_version
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.tensors import check_divisible
 from infcalc.memory.budget import NOTHING_ADDED, Additions, profile_tokens
 from infcalc.spec.explain import Input
 from infcalc.spec.kv import KV_ALIASES, KV_FORMATS, KvFormat
-from infcalc.spec.layers import GroupedAttention
+from infcalc.spec.layers import CompressedAttention, GroupedAttention, LatentAttention
 from infcalc.spec.parallelism import Parallelism
 from infcalc.units import GIB
 
@@ -267,6 +267,29 @@ def _check_engine(ask: Ask, deployment: Deployment) -> None:
         )
 
 
+def _refuse_ranks(ask: Ask) -> None:
+    """Refuse ranks that an engine which splits by layer does not have.
+
+    Raises:
+        UsageError: ranks of attention data, of experts or of contexts.
+
+    """
+    engine = engine_name(ask.engine or REFERENCE_ENGINE)
+    if not limits(engine).splits_by_layer:
+        return
+    for option, number, what in (
+        ("--dp", ask.dp, "attention data parallelism"),
+        ("--ep", ask.ep, "expert parallelism"),
+        ("--dcp", ask.dcp, "decode context parallelism"),
+    ):
+        if number is not None and number > 1:
+            raise UsageError(
+                f"{engine} has no {what}",
+                place=option,
+                hint="leave it out: it splits over GPUs by layer (--gpus), or by row (--tp)",
+            )
+
+
 def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bool = True) -> Deployment:
     """Return the deployment of one model on one kind of GPU.
 
@@ -297,9 +320,12 @@ def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bo
             place="--max-loras",
             hint="add --lora-rank, such as --lora-rank 16",
         )
-    newest = engine_rules(ask.engine or REFERENCE_ENGINE, None, gpu, **ranks)
+    served = _served(model, text_only=ask.text_only)
+    newest = engine_rules(ask.engine or REFERENCE_ENGINE, None, gpu, **ranks, served=served)
     version, version_talk = _known_version(newest, ask.engine_version)
-    rules = newest if version is None else engine_rules(ask.engine or REFERENCE_ENGINE, version, gpu, **ranks)
+    rules = newest
+    if version is not None:
+        rules = engine_rules(ask.engine or REFERENCE_ENGINE, version, gpu, **ranks, served=served)
     talk += [*version_talk, *_version_warnings(rules), *_machine_warnings(gpu, parallelism)]
     fraction = _fraction(ask, rules, strict=strict)
     scheduler = rules.scheduler
@@ -324,7 +350,7 @@ def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bo
         Input(name="gpu", value=gpu.name, origin=origin(ask.gpus, _REFERENCE, "--gpu"), source=gpu.source),
         Input(name="gpus", value=parallelism.num_gpus, origin=origin(ask.num_gpus, parallel_origin, "--gpus")),
         Input(name="tp", value=parallelism.tp, origin=origin(ask.tp, parallel_origin, "--tp")),
-        Input(name="pp", value=parallelism.pp, origin=origin(ask.pp, "default", "--pp")),
+        Input(name="pp", value=parallelism.pp, origin=origin(ask.pp, _stages_origin(ask, parallel_origin), "--pp")),
         Input(name="dp", value=parallelism.dp, origin=origin(ask.dp, "default", "--dp")),
         Input(name="ep", value=parallelism.ep, origin=origin(ask.ep, "default", "--ep")),
         Input(name="dcp", value=parallelism.dcp, origin=origin(ask.dcp, "default", "--dcp")),
@@ -334,6 +360,7 @@ def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bo
             name="engine_version",
             value=rules.version,
             origin=origin(ask.engine_version, "newest known", "--engine-version"),
+            source=_CORES.get(rules.generation, ""),
         ),
         Input(
             name="memory_fraction",
@@ -387,6 +414,19 @@ def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bo
     )
 
 
+_CORES = {"v0": "engine core V0", "v1": "engine core V1", "v2": "model runner V2"}
+
+
+def _served(model: Model, *, text_only: bool) -> Served:
+    """Return what of a model the rules of engines ask for."""
+    mixers = [run.layer.mixer for run in model.layers]
+    return Served(
+        multimodal=bool(model.unmodelled) and not text_only,
+        latent=any(isinstance(mixer, LatentAttention) for mixer in mixers),
+        compressed=any(isinstance(mixer, CompressedAttention) for mixer in mixers),
+    )
+
+
 def _parts_beside(model: Model) -> tuple[list[str], list[str]]:
     """Return what is noted and what is warned about the parts of a model beside its decoder."""
     if not model.unmodelled:
@@ -409,7 +449,18 @@ def _eager(rules: EngineRules) -> EngineRules:
 
 
 def _parallelism(ask: Ask, model: Model, notes: list[str], *, strict: bool = True) -> tuple[Parallelism, str]:
-    """Return the ranks: TP is what ``--gpus`` leaves after PP and DP, unless it is stated itself."""
+    """Return the ranks: TP is what ``--gpus`` leaves after PP and DP, unless it is stated itself.
+
+    An engine that splits by layer has so many stages instead.
+    """
+    if strict:
+        _refuse_ranks(ask)
+    if _by_layer(ask):
+        stages = ask.num_gpus or min(REFERENCE_GPUS, model.num_layers)
+        found, origin = _parallelism(replace(ask, num_gpus=stages, tp=1, pp=stages), model, notes, strict=strict)
+        if stages > 1:
+            notes.append(f"{ask.engine} splits over GPUs by layer: {stages} stages, no tensor parallelism")
+        return found, origin if ask.num_gpus else _REFERENCE
     pp, dp, dcp = ask.pp or 1, ask.dp or 1, ask.dcp or 1
     origin = "from --gpus" if ask.num_gpus else "from --tp, --pp and --dp"
     if ask.num_gpus is not None:
@@ -434,6 +485,16 @@ def _parallelism(ask: Ask, model: Model, notes: list[str], *, strict: bool = Tru
     elif pp > model.num_layers:
         raise UsageError(f"--pp {pp} is more than the {model.num_layers} layers of {model.name}")
     return parallelism, origin
+
+
+def _by_layer(ask: Ask) -> bool:
+    """Return whether GPUs are stages because the engine splits by layer and nobody asked for anything else."""
+    splits = limits(engine_name(ask.engine or REFERENCE_ENGINE)).splits_by_layer
+    return splits and ask.tp is None and ask.pp is None and ask.dp is None
+
+
+def _stages_origin(ask: Ask, parallel_origin: str) -> str:
+    return parallel_origin if _by_layer(ask) else "default"
 
 
 def _check_dcp(model: Model, parallelism: Parallelism) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from infcalc.api.sizing import deployment_budgets, page_settings
@@ -134,15 +135,9 @@ def _spans(deployment: Deployment, book: Ledger) -> dict[Quantity, Span]:
 
 def _counts(book: Ledger, *, plain: bool) -> dict[Quantity, Span]:
     """Return blocks, tokens and concurrency of a pool, as the engine prints them."""
-
-    def blocks(pool_bytes: int) -> int:
-        return pool_bytes // book.block_bytes
-
     spans = {
         Quantity.BLOCK_TOKENS: _exact(book.block_tokens),
-        Quantity.BLOCKS: Span(
-            value=book.kv_blocks, low=blocks(book.kv_pool_bytes_low), high=blocks(book.kv_pool_bytes_high)
-        ),
+        Quantity.BLOCKS: Span(value=book.kv_blocks, low=book.kv_blocks_low, high=book.kv_blocks_high),
         Quantity.TOKENS: Span(value=book.kv_cache_tokens, low=book.kv_cache_tokens_low, high=book.kv_cache_tokens_high),
         Quantity.CONCURRENCY: Span(
             value=book.max_concurrency, low=book.max_concurrency_low, high=book.max_concurrency_high
@@ -172,8 +167,10 @@ def _expected_cells(
         else:
             kept = min(cells, _padded(part.window_tokens * sequences + batch, _LLAMA_CELLS))
             pool += part.entry_bytes * (kept // part.tokens_per_entry)
+    # The log names the buffers of the host, too: the input embedding lies there.
+    everywhere = replace(deployment, rules=replace(deployment.rules, host_embedding=False))
     spans = {
-        Quantity.WEIGHTS: _exact(sum(budget.weights_bytes for budget in stages)),
+        Quantity.WEIGHTS: _exact(sum(budget.weights_bytes for budget in deployment_budgets(everywhere))),
         Quantity.COMPUTE: _compute_buffer(deployment, stages[0].activation, cells, flash=flash),
         Quantity.POOL: _exact(pool),
         Quantity.TOKENS: _exact(cells),

@@ -69,15 +69,22 @@ def _size(deployment: Deployment, form: KvFormat, context_tokens: int, kv_bytes:
 
 def _fit(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], context_tokens: int) -> Explanation:
     fits = fitting_room(deployment, form, stages, context_tokens)
-    pool = stages[fits.stage].kv_pool_bytes
+    budget = stages[fits.stage]
+    pool = budget.least_pool_bytes
+    name = "pool of the least rank" if budget.behind_bytes else "kv_pool_bytes"
     dp = deployment.parallelism.dp
     if fits.pages is None:
-        formula = "floor(kv_pool_bytes / bytes of the blocks of one sequence on that GPU) x attention-DP ranks"
+        formula = f"floor({name} / bytes of the blocks of one sequence on that GPU) x attention-DP ranks"
         worked = f"floor({pool:,} / {fits.blocked_bytes:,})"
     else:
-        formula = "floor((floor(kv_pool_bytes / page) - empty pages) / pages of one sequence) x attention-DP ranks"
         pages = fits.pages
+        pool = pages.paged_bytes
+        named = name if pages.state_slots is None else f"{name} without the slots of recurrent states"
+        formula = f"floor((floor({named} / page) - empty pages) / pages of one sequence)"
         worked = f"floor((floor({pool:,} / {pages.block_bytes:,}) - {pages.null_blocks}) / {pages.sequence_blocks:,})"
+        if pages.state_slots is not None:
+            formula, worked = f"min({formula}, slots)", f"min({worked}, {pages.state_slots:,})"
+        formula += " x attention-DP ranks"
     return Explanation(
         quantity=f"sequences at {context_tokens:,} tokens, KV in {form.name}",
         formula=formula,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, merged_inputs, resolve
-from infcalc.api.ledger import deployment_ledger, longest_for, state_warnings
+from infcalc.api.ledger import admitted_sequences, deployment_ledger, longest_for, state_warnings
 from infcalc.api.offloading import kv_host_tokens, offload_notes
 from infcalc.api.sizing import (
     check_contexts,
@@ -15,8 +15,10 @@ from infcalc.api.sizing import (
     context_warnings,
     deployment_budgets,
     fraction_warnings,
+    startable_fraction,
 )
 from infcalc.api.slots import slot_notes
+from infcalc.engines.rules import FractionBase
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import InfcalcError, UsageError
 from infcalc.frozen import frozen
@@ -26,6 +28,7 @@ from infcalc.units import KIB, format_bytes
 if TYPE_CHECKING:
     from infcalc.api.users import Asked, Load, Service, Traffic
     from infcalc.catalog.lookup import Catalog
+    from infcalc.engines.rules import EngineRules
     from infcalc.memory.ledger import Ledger, Line
     from infcalc.spec.kv import KvFormat
     from infcalc.spec.parallelism import Parallelism
@@ -73,11 +76,16 @@ class Change:
 class MemoryResult:
     """What fills the governing GPU of one deployment at one KV precision, in bytes.
 
-    ``usable_bytes`` = weights + loading + activation + non-torch + graphs + KV pool where the fraction is of the total.
-    ``kv_cache_tokens`` and ``max_concurrency`` are what the engine prints, ``sequences`` of ``context_tokens`` what
-    truly fits; with the lengths of requests, ``sequences`` are such requests, and ``context_tokens`` is their mean.
-    ``needed_bytes`` is everything but the pool, and one sequence of ``max_model_len``. ``fits`` is whether the engine
-    starts, ``users_fit`` whether the asked users then fit.
+    ``usable_bytes`` = weights + activation + non-torch + graphs + KV pool where the fraction is of the total.
+    ``kv_pool_bytes`` is what is left for KV; of it ``kv_buffer_bytes`` are allocated at the start, which is all, but
+    with llama.cpp only the cells of ``max_model_len``. ``kv_cache_tokens`` and ``max_concurrency`` are what the engine
+    prints, ``sequences`` of ``context_tokens`` what truly fits; with the lengths of requests, ``sequences`` are such
+    requests, and ``context_tokens`` is their mean.
+
+    ``needed_bytes`` is everything but the pool, and one sequence of ``needed_tokens``: ``max_model_len`` where the
+    engine checks at its start that one such fits, else ``context_tokens``. ``fits`` is whether that is there,
+    ``users_fit`` whether the asked users then fit, ``starts_as_asked`` whether the engine starts with what was asked
+    and its own defaults for the rest; where it only starts with other values, ``starts_with`` are their flags.
     """
 
     model: str
@@ -96,7 +104,9 @@ class MemoryResult:
     reserve_bytes_low: int
     reserve_bytes_high: int
     weights_bytes: int
+    """What the engine prints as its weights: draft, adapters and ``loading_bytes`` are in it."""
     loading_bytes: int
+    """Of ``weights_bytes``: rotary tables, idle ends of large tensors."""
     offload_bytes: int
     activation_bytes: int
     activation_bytes_low: int
@@ -110,6 +120,7 @@ class MemoryResult:
     kv_pool_bytes: int
     kv_pool_bytes_low: int
     kv_pool_bytes_high: int
+    kv_buffer_bytes: int
     kv_blocks: int
     kv_blocks_low: int
     kv_blocks_high: int
@@ -125,6 +136,9 @@ class MemoryResult:
     sequences: int
     sequences_low: int
     sequences_high: int
+    state_slots: int | None
+    """Sequences that a pool of recurrent states admits on a rank; None where there is no such pool."""
+    needed_tokens: int
     needed_bytes: int
     needed_bytes_low: int
     needed_bytes_high: int
@@ -132,6 +146,8 @@ class MemoryResult:
     missing_bytes_low: int
     missing_bytes_high: int
     fits: bool
+    starts_as_asked: bool
+    starts_with: tuple[str, ...]
     lines: tuple[MemoryLine, ...]
     page_groups: tuple[str, ...]
     padding_fraction: float
@@ -194,6 +210,7 @@ def memory(
     ask = ask or Ask()
     wanted, wanted_inputs = _wanted(check_contexts(contexts), requests)
     lengths = tuple(one.context_tokens for one in wanted)
+    traffic = wanted[0].traffic
     catalog = load(ask)
     results: list[MemoryResult] = []
     notes: list[str] = []
@@ -202,6 +219,10 @@ def memory(
     explanations: list[Explanation] = []
     for deployment in resolve(ask, catalog):
         check_model_len(deployment)
+        if traffic is not None:
+            from infcalc.api.users import check_lengths  # noqa: PLC0415 - only with lengths
+
+            check_lengths(deployment, traffic)
         notes += deployment.assumptions
         talk += [*deployment.warnings, *context_warnings(deployment, lengths)]
         for word in ask.kv_dtypes or (None,):
@@ -272,6 +293,10 @@ def _with_length(
     ask: Ask, deployment: Deployment, form: KvFormat, context: int, *, stated: bool
 ) -> tuple[Deployment, list[str]]:
     """Return the deployment with the longest sequence that must fit, and a warning where the engine's own would not."""
+    if not deployment.rules.checks_longest:
+        admits = stated and ask.max_model_len is None
+        here = _of_length(deployment, max(context, deployment.max_model_len)) if admits else deployment
+        return here, _rejected(here, form)
     if ask.max_model_len is not None:
         return deployment, []
     own = deployment.max_model_len
@@ -289,6 +314,18 @@ def _with_length(
     return _of_length(deployment, longest), [said]
 
 
+def _rejected(deployment: Deployment, form: KvFormat) -> list[str]:
+    """Return a warning of the sequences that an engine will reject which checks no length at its start."""
+    longest, engine = longest_for(deployment, form), deployment.rules.engine
+    if not 0 < longest < deployment.max_model_len:
+        return []
+    said = (
+        f"{engine} starts with a longest sequence of {deployment.max_model_len:,} tokens, and rejects one that is "
+        f"longer than the {longest:,} tokens of its pool when it comes"
+    )
+    return [said]
+
+
 def _of_length(deployment: Deployment, length: int) -> Deployment:
     return replace(deployment, max_model_len=length)
 
@@ -302,6 +339,8 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
     cached = kv_verdict(rules.engine, rules.version, gpu, form.name, cache=cache_kind(deployment.model))
     stored = weights_verdict(rules.engine, rules.version, gpu, deployment.weights)
     activation, buffers, graphs = (book.line(name) for name in ("activation", "non_torch", "cuda_graphs"))
+    starts = book.fits if rules.checks_longest else not book.missing_before_kv_bytes
+    mends = _mends(ask, deployment, form, wanted) if starts else ()
     result = MemoryResult(
         model=deployment.model.name,
         gpu=gpu.name,
@@ -318,7 +357,7 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
         reserve_bytes=book.reserve_bytes,
         reserve_bytes_low=book.reserve_bytes_low,
         reserve_bytes_high=book.reserve_bytes_high,
-        weights_bytes=sum(book.line(name).num_bytes for name in ("weights", "draft", "lora")),
+        weights_bytes=sum(book.line(name).num_bytes for name in ("weights", "draft", "lora", "loading")),
         loading_bytes=book.line("loading").num_bytes,
         offload_bytes=book.offload_bytes,
         activation_bytes=activation.num_bytes,
@@ -333,6 +372,7 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
         kv_pool_bytes=book.kv_pool_bytes,
         kv_pool_bytes_low=book.kv_pool_bytes_low,
         kv_pool_bytes_high=book.kv_pool_bytes_high,
+        kv_buffer_bytes=_allocated_bytes(rules, book),
         kv_blocks=book.kv_blocks,
         kv_blocks_low=book.kv_blocks_low,
         kv_blocks_high=book.kv_blocks_high,
@@ -348,6 +388,8 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
         sequences=middle,
         sequences_low=low,
         sequences_high=high,
+        state_slots=book.state_slots,
+        needed_tokens=book.request_tokens,
         needed_bytes=book.needed_bytes,
         needed_bytes_low=book.needed_bytes_low,
         needed_bytes_high=book.needed_bytes_high,
@@ -355,6 +397,8 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
         missing_bytes_low=book.missing_bytes_low,
         missing_bytes_high=book.missing_bytes_high,
         fits=book.fits,
+        starts_as_asked=starts and not mends,
+        starts_with=mends,
         lines=tuple(_line(line) for line in book.lines),
         page_groups=book.page_groups,
         padding_fraction=book.padding_fraction,
@@ -372,6 +416,28 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
     from infcalc.api.users import service_fields  # noqa: PLC0415 - only with a load
 
     return replace(result, **service_fields(served, asked))
+
+
+def _mends(ask: Ask, deployment: Deployment, form: KvFormat, wanted: _Wanted) -> tuple[str, ...]:
+    """Return the flags without which an engine refuses to start, though memory suffices with them."""
+    found = []
+    own = ask.max_model_len or deployment.model.max_context_tokens
+    if own is not None and deployment.rules.checks_longest and deployment.max_model_len < own:
+        found.append(f"--max-model-len {deployment.max_model_len}")
+    sequences = admitted_sequences(deployment, form, wanted.context_tokens)
+    if sequences is not None:
+        found.append(f"--max-num-seqs {sequences}")
+    fraction = startable_fraction(deployment, deployment_budgets(deployment))
+    if fraction is not None:
+        found.append(f"{deployment.rules.fraction_flag} {fraction:g}")
+    return tuple(found)
+
+
+def _allocated_bytes(rules: EngineRules, book: Ledger) -> int:
+    """Return the KV that the engine allocates at its start: all that is left, or the cells of its context."""
+    if rules.fraction_base is FractionBase.NONE:
+        return min(book.request_bytes, book.kv_pool_bytes)
+    return book.kv_pool_bytes
 
 
 def _sequences(book: Ledger, served: Service | None) -> tuple[int, int, int]:
@@ -442,7 +508,7 @@ def _families(ask: Ask, deployment: Deployment, form: KvFormat, *, serving: bool
         number *= 2
     families = [more, _more_tp(ask, ranks)]
     longest = longest_for(deployment, form)
-    if 0 < longest < deployment.max_model_len:
+    if deployment.rules.checks_longest and 0 < longest < deployment.max_model_len:
         families.append([(f"--max-model-len {longest}", replace(ask, max_model_len=longest))])
     if deployment.fraction is not None:
         families.append(
@@ -550,7 +616,7 @@ def _doubts(result: MemoryResult) -> list[str]:
         found.append(
             f"{result.model} in {result.weights} does not fit on {result.num_gpus} x {result.gpu}: "
             f"{format_bytes(result.missing_bytes)} per GPU are missing for one sequence of "
-            f"{result.max_model_len:,} tokens"
+            f"{result.needed_tokens:,} tokens"
         )
     return found
 
@@ -563,7 +629,7 @@ def _notes(deployment: Deployment, result: MemoryResult) -> list[str]:
         f"tokens as printed: {result.token_line}",
         f"KV cache in {result.kv_dtype}: {_cited(result.kv_verdict, result.kv_verdict_source)}",
         f"weights in {result.weights}: {_cited(result.weights_verdict, result.weights_verdict_source)}",
-        f"the longest sequence that must fit is {result.max_model_len:,} tokens",
+        f"the longest sequence that must fit is {result.needed_tokens:,} tokens",
         *slot_notes(deployment),
     ]
     found += offload_notes(
@@ -572,6 +638,16 @@ def _notes(deployment: Deployment, result: MemoryResult) -> list[str]:
         host_tokens=result.kv_host_tokens,
         gpu_tokens=result.sequences * result.context_tokens,
     )
+    if result.state_slots is not None:
+        found.append(
+            f"recurrent states have a pool of their own, {rules.state_pool_ratio:g} times that of the tokens: "
+            f"{result.state_slots:,} slots, and no more sequences than that run at once"
+        )
+    if result.kv_buffer_bytes < result.kv_pool_bytes:
+        found.append(
+            f"{rules.engine} allocates {format_bytes(result.kv_buffer_bytes)} of the pool, the cells of "
+            f"{result.max_model_len:,} tokens; sequences are those of all that is left, with a -c as large"
+        )
     if result.page_groups:
         found.append(
             f"page groups: {'; '.join(result.page_groups)}; {result.padding_fraction:.1%} of a page is padding"

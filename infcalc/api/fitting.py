@@ -96,6 +96,7 @@ class ConcurrencyResult:
     weights: str
     usable_bytes: int
     weights_bytes: int
+    """The tensors on that GPU, exact; engines print them together with ``loading_bytes``, as ``memory`` does."""
     activation_bytes: int
     activation_bytes_low: int
     activation_bytes_high: int
@@ -106,7 +107,7 @@ class ConcurrencyResult:
     cuda_graph_bytes_low: int
     cuda_graph_bytes_high: int
     loading_bytes: int
-    """Taken by loading besides the weights."""
+    """Taken by loading besides the weights: rotary tables, idle ends of large tensors."""
     missing_bytes: int
     missing_bytes_low: int
     missing_bytes_high: int
@@ -146,6 +147,7 @@ def concurrency(
     pairs: list[tuple[Deployment, ConcurrencyResult]] = []
     for deployment in resolve(ask, load(ask)):
         check_model_len(deployment)
+        _check_lengths(deployment, traffic)
         stages = deployment_budgets(deployment)
         formats: list[KvFormat] = []
         origin = "default"
@@ -211,6 +213,13 @@ def _traffic(requests: Load | None) -> Traffic | None:
     from infcalc.api.users import read_load  # noqa: PLC0415 - only with lengths
 
     return read_load(requests)
+
+
+def _check_lengths(deployment: Deployment, traffic: Traffic | None) -> None:
+    if traffic is not None:
+        from infcalc.api.users import check_lengths  # noqa: PLC0415 - only with lengths
+
+        check_lengths(deployment, traffic)
 
 
 def _whole_length(traffic: Traffic) -> tuple[int, str]:

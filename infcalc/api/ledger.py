@@ -63,12 +63,18 @@ def most_sequences(rules: EngineRules, book: Ledger) -> int:
     return max(1, book.kv_blocks)
 
 
+def admitted_sequences(deployment: Deployment, form: KvFormat, context_tokens: int) -> int | None:
+    """Return the ``max_num_seqs`` with which the engine would start; None where it starts with what is asked."""
+    if not any(isinstance(run.layer.mixer, RecurrentMixer) for run in deployment.model.layers):
+        return None
+    most = most_sequences(deployment.rules, deployment_ledger(deployment, form, context_tokens=context_tokens))
+    return None if deployment.max_num_seqs <= most else most
+
+
 def state_warnings(deployment: Deployment, form: KvFormat, context_tokens: int) -> list[str]:
     """Return what keeps the engine from starting with so many sequences where each takes recurrent blocks."""
-    if not any(isinstance(run.layer.mixer, RecurrentMixer) for run in deployment.model.layers):
-        return []
-    most = most_sequences(deployment.rules, deployment_ledger(deployment, form, context_tokens=context_tokens))
-    if deployment.max_num_seqs <= most:
+    most = admitted_sequences(deployment, form, context_tokens)
+    if most is None:
         return []
     said = (
         f"{deployment.model.name}: each running sequence takes a block of the recurrent layers' cache, of which there "
@@ -84,7 +90,7 @@ def longest_for(deployment: Deployment, form: KvFormat) -> int:
     lengths = []
     for stage in deployment_budgets(deployment):
         cut = plan(deployment.model, form, deployment.parallelism, deployment.rules, settings, stage=stage.stage)
-        lengths.append(longest_that_fits(stage.kv_pool_bytes, cut, deployment.rules, settings))
+        lengths.append(longest_that_fits(stage.least_pool_bytes, cut, deployment.rules, settings))
     return min(lengths)
 
 

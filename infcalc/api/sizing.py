@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
@@ -241,7 +242,7 @@ def fraction_warnings(deployment: Deployment, stages: tuple[Budget, ...]) -> lis
     for budget in stages:
         left = round((total - budget.non_torch.value_bytes) * (1 - fraction))
         flag = f"{rules.fraction_flag} {fraction:g}"
-        if rules.fraction_base is FractionBase.TOTAL and total * (1 - fraction) < budget.non_torch.low_bytes:
+        if _asks_too_much(deployment, budget):
             found.append(
                 f"{flag} asks for {format_bytes(total * fraction)} of {format_bytes(total)}, of which context and "
                 f"buffers take at least {format_bytes(budget.non_torch.low_bytes)}: {rules.engine} does not start"
@@ -252,6 +253,21 @@ def fraction_warnings(deployment: Deployment, stages: tuple[Budget, ...]) -> lis
                 f"{format_bytes(budget.activation.value_bytes)}: {rules.engine} runs out of memory under load"
             )
     return list(dict.fromkeys(found))
+
+
+def startable_fraction(deployment: Deployment, stages: tuple[Budget, ...]) -> float | None:
+    """Return the highest fraction, in hundredths, that may start; None where the one that is taken may."""
+    if not any(_asks_too_much(deployment, budget) for budget in stages):
+        return None
+    taken = max(budget.non_torch.low_bytes for budget in stages)
+    return math.floor(100 * (1 - taken / deployment.gpu.cuda_total_bytes)) / 100
+
+
+def _asks_too_much(deployment: Deployment, budget: Budget) -> bool:
+    """Return whether an engine that checks its share of the total for being free surely finds it is not."""
+    if deployment.fraction is None or deployment.rules.fraction_base is not FractionBase.TOTAL:
+        return False
+    return deployment.gpu.cuda_total_bytes * (1 - deployment.fraction) < budget.non_torch.low_bytes
 
 
 def room_warnings(deployment: Deployment, stages: tuple[Budget, ...]) -> list[str]:
@@ -292,7 +308,7 @@ def _tight(
             found.append(
                 f"{deployment.model.name}, KV in {form.name}: {one} of {context:,} tokens {verb} in the KV pool: each "
                 f"takes {format_bytes(fits.kv_bytes_per_gpu)} per GPU of "
-                f"{format_bytes(stages[fits.stage].kv_pool_bytes)}"
+                f"{format_bytes(stages[fits.stage].least_pool_bytes)}"
             )
     return found
 

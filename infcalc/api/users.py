@@ -8,7 +8,7 @@ from infcalc.api.sizing import page_settings
 from infcalc.engines.admission import admission
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
-from infcalc.memory.blocks import plan
+from infcalc.memory.blocks import paged_bytes, plan, state_slots
 from infcalc.spec.explain import Explanation, Input
 from infcalc.units import format_seconds
 from infcalc.workload.lengths import FORMS, Lengths, described, mean_tokens, parse_lengths
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
     from infcalc.api.filling import MemoryResult
     from infcalc.api.fitting import ConcurrencyRow
-    from infcalc.memory.blocks import PageGroup
+    from infcalc.memory.blocks import PageGroup, PagePlan
     from infcalc.memory.budget import Budget
     from infcalc.spec.kv import KvFormat
 
@@ -39,6 +39,7 @@ _SLOWEST_MEASURED_FRACTION = 0.43
 _MAX_TIME_S = 1e9
 _MAX_USERS = 1_000_000
 _NOTEWORTHY_FRACTION = 0.005
+_MOST_FRACTION = 0.5
 
 
 @frozen
@@ -161,9 +162,13 @@ def traffic_inputs(traffic: Traffic) -> tuple[Input, ...]:
 
 
 def stage_pools(stages: Sequence[Budget]) -> list[Pool]:
-    """Return the KV pool of a GPU of each pipeline stage."""
+    """Return the KV pool of the least rank of each pipeline stage."""
     return [
-        Pool(value_bytes=stage.kv_pool_bytes, low_bytes=stage.kv_pool_low_bytes, high_bytes=stage.kv_pool_high_bytes)
+        Pool(
+            value_bytes=stage.least_pool_bytes,
+            low_bytes=stage.least_pool_low_bytes,
+            high_bytes=stage.least_pool_high_bytes,
+        )
         for stage in stages
     ]
 
@@ -248,14 +253,26 @@ def service(deployment: Deployment, form: KvFormat, pools: Sequence[Pool], traff
     """Return the requests and users that ``pools`` (one per pipeline stage) serve; the scarcest stage decides."""
     reserved = admission(deployment.rules.engine).reserves_answer
     dp = deployment.parallelism.dp
-    each = [_demand(deployment, form, stage, traffic, reserved=reserved) for stage in range(len(pools))]
+    cuts = [
+        plan(
+            deployment.model,
+            form,
+            deployment.parallelism,
+            deployment.rules,
+            page_settings(deployment),
+            stage=stage,
+        )
+        for stage in range(len(pools))
+    ]
+    each = [_demand(deployment, cut, traffic, reserved=reserved) for cut in cuts]
 
     def fitting(sizes: Sequence[int], probability: float | None = None) -> int:
-        counts = [
-            int(requests_within(size, one, probability) + 1e-9) * dp
-            for size, one in zip(sizes, each, strict=True)
-            if one.mean_bytes > 0
-        ]
+        counts = []
+        for size, cut, one in zip(sizes, cuts, each, strict=True):
+            if one.mean_bytes > 0:
+                count = int(requests_within(paged_bytes(size, cut), one, probability) + 1e-9)
+                slots = state_slots(size, cut)
+                counts.append((count if slots is None else min(count, slots)) * dp)
         return min(counts, default=0)
 
     values = [pool.value_bytes for pool in pools]
@@ -325,6 +342,37 @@ def service_warnings(deployment: Deployment, traffic: Traffic) -> tuple[str, ...
     return (f"{share:.1%} of the requests are longer than the {limit:,} tokens {whose}",)
 
 
+def check_lengths(deployment: Deployment, traffic: Traffic | None) -> None:
+    """Refuse a longest sequence, asked for, that most of the asked requests exceed: the engine rejects them all.
+
+    Raises:
+        UsageError: with a length that admits nearly all.
+
+    """
+    limit = deployment.max_model_len
+    stated = any(item.name == "max_model_len" and item.origin.startswith("given") for item in deployment.inputs)
+    if traffic is None or not stated:
+        return
+    share = share_beyond(traffic.inputs, traffic.outputs, limit)
+    if share <= _MOST_FRACTION:
+        return
+    fewest = limit
+    while share_beyond(traffic.inputs, traffic.outputs, fewest) > _NOTEWORTHY_FRACTION:
+        fewest *= 2
+    low = fewest // 2
+    while low + 1 < fewest:
+        middle = (low + fewest) // 2
+        if share_beyond(traffic.inputs, traffic.outputs, middle) > _NOTEWORTHY_FRACTION:
+            low = middle
+        else:
+            fewest = middle
+    raise UsageError(
+        f"{share:.1%} of the requests are longer than {limit:,} tokens: {deployment.rules.engine} rejects them",
+        place="--max-model-len",
+        hint=f"--max-model-len {fewest} admits all but {_NOTEWORTHY_FRACTION:.1%}; or give shorter requests",
+    )
+
+
 def explain_service(row: ConcurrencyRow | MemoryResult, traffic: Traffic) -> tuple[Explanation, ...]:
     """Return how live tokens, requests and users of a row came about."""
     prompt, live = mean_tokens(traffic.inputs), row.mean_live_tokens or 0.0
@@ -365,13 +413,12 @@ def _lengths(value: str | int | None, option: str) -> Lengths:
         raise UsageError(str(wrong), place=option, hint=f"write {FORMS}") from None
 
 
-def _demand(deployment: Deployment, form: KvFormat, stage: int, traffic: Traffic, *, reserved: bool) -> Demand:
-    """Return what a request holds on a rank of ``stage``.
+def _demand(deployment: Deployment, cut: PagePlan, traffic: Traffic, *, reserved: bool) -> Demand:
+    """Return what a request holds on a rank whose pool is cut by ``cut``.
 
     In the pages of the pool, as ``sequences`` are counted, with half a block of rounding.
     """
     rules, settings, parallelism = deployment.rules, page_settings(deployment), deployment.parallelism
-    cut = plan(deployment.model, form, parallelism, rules, settings, stage=stage)
     if len(cut.groups) > 1:
         pages = rules.recurrent_pages if settings.prefix_caching else 1
         states = sum(1 for group in cut.groups if group.recurrent) * (pages + settings.num_draft_tokens)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,11 @@ def test_the_reference_scenario() -> None:
         (Ask(pp=4), Parallelism(pp=4)),
         (Ask(tp=16, dcp=2), Parallelism(tp=16, dcp=2)),
         (Ask(models=("deepseek-v3",), tp=8, ep=8, dcp=8), Parallelism(tp=8, ep=8, dcp=8)),
+        # llama.cpp splits by layer, over any number.
+        (Ask(engine="llama.cpp", num_gpus=3), Parallelism(pp=3)),
+        (Ask(engine="llama-server"), Parallelism(pp=4)),
+        (Ask(engine="llama.cpp", tp=2), Parallelism(tp=2)),
+        (Ask(engine="llama.cpp", num_gpus=8, pp=2), Parallelism(tp=4, pp=2)),
     ],
     ids=str,
 )
@@ -189,3 +195,28 @@ def test_origins_come_from_the_overlay_that_set_a_key(tmp_path: Path) -> None:
     assert one.gpu.bandwidth_bytes_per_s == 2e12
     assert one.gpu_origins["bandwidth"] == f"{path}:3"
     assert one.model_origins["layers"] == "models.yaml (shipped)"
+
+
+@pytest.mark.parametrize("ask", [Ask(dp=2, num_gpus=4), Ask(ep=4, num_gpus=4), Ask(tp=4, dcp=4)], ids=str)
+def test_llama_cpp_has_neither_attention_nor_expert_ranks(ask: Ask) -> None:
+    with pytest.raises(UsageError, match=r"llama\.cpp has no"):
+        resolved(replace(ask, models=("deepseek-v3",), engine="llama.cpp"))
+
+
+def test_the_engine_is_told_what_it_serves() -> None:
+    def block(model: str, gpu: str = "h200") -> int:
+        return resolved(Ask(models=(model,), gpus=(gpu,), num_gpus=8)).block_tokens
+
+    assert [block(name) for name in ("deepseek-v3", "deepseek-v3.2", "deepseek-v4-flash", "qwen3-32b")] == [
+        64,
+        64,
+        256,
+        16,
+    ]
+
+    def fraction(**asked: object) -> float:
+        ask = Ask(**{"engine": "sglang", "gpus": ("h100",), "num_gpus": 1} | asked)  # type: ignore[arg-type]
+        return resolved(ask).fraction or 0.0
+
+    assert fraction(models=("qwen3.5-27b",)) == 0.95 * fraction(models=("qwen3.5-27b",), text_only=True)
+    assert fraction(models=("deepseek-v3",)) < fraction(models=("qwen3-32b",))

@@ -17,9 +17,9 @@ MODELS = load_catalog().model_names()
 
 def sides(explanation: Explanation) -> tuple[float, float]:
     worked, _, stated = explanation.substituted.rpartition(" = ")
-    plain = worked.replace(",", "").replace(" x ", " * ")
-    assert re.fullmatch(r"[0-9.+\-*/() a-z]+", plain), plain
-    return eval(plain, {"__builtins__": {}, "floor": math.floor}), float(stated.replace(",", ""))  # noqa: S307
+    plain = re.sub(r"(?<=[0-9]),(?=[0-9])", "", worked).replace(" x ", " * ")
+    assert re.fullmatch(r"[0-9.+\-*/(), a-z]+", plain), plain
+    return eval(plain, {"__builtins__": {}, "floor": math.floor, "min": min}), float(stated.replace(",", ""))  # noqa: S307
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -36,9 +36,25 @@ def test_every_figure_of_kv_follows_from_its_explanation(name: str) -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp"])
 @pytest.mark.parametrize(("tp", "pp", "dp"), [(4, 1, 1), (2, 2, 1), (2, 1, 2)])
 def test_every_figure_of_concurrency_follows_from_its_explanation(engine: str, tp: int, pp: int, dp: int) -> None:
+    if engine == "llama.cpp" and dp > 1:
+        pytest.skip("llama.cpp has no attention data parallelism")
     answer = concurrency(Ask(models=("llama3-8b",), engine=engine, tp=tp, pp=pp, dp=dp), contexts=(5000,), explain=True)
     pool, *rows = answer.explanations
     assert sides(pool)[0] == sides(pool)[1] == answer.result.rows[0].kv_pool_bytes
+    assert [sides(row)[0] for row in rows] == [row.sequences for row in answer.result.rows]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        Ask(models=("llama3-70b",), gpus=("h100",), num_gpus=16),
+        Ask(models=("qwen3-next-80b",), gpus=("h200",), num_gpus=2, engine="sglang"),
+    ],
+)
+@pytest.mark.parametrize("context", [16, 5000])
+def test_sequences_follow_from_the_pool_of_the_least_rank_and_from_slots(ask: Ask, context: int) -> None:
+    answer = concurrency(ask, contexts=(context,), explain=True)
+    _, *rows = answer.explanations
     assert [sides(row)[0] for row in rows] == [row.sequences for row in answer.result.rows]
 
 

@@ -178,13 +178,14 @@ def _finding(result: MemoryResult) -> str:
     if not result.fits:
         return (
             f"{where}: does not fit, {format_bytes(result.missing_bytes)} per GPU are missing; one sequence of "
-            f"{result.max_model_len:,} tokens needs {format_bytes(result.needed_bytes)}, and " + _allowed(result)
+            f"{result.needed_tokens:,} tokens needs {format_bytes(result.needed_bytes)}, and " + _allowed(result)
         )
     asked = asked_in_words(result)
+    mend = f" with {' and '.join(result.starts_with)}" if result.starts_with else ""
     return (
-        f"{where}: fits, {format_bytes(result.kv_pool_bytes)} for KV ({format_bytes(result.kv_pool_bytes_low)} to "
-        f"{format_bytes(result.kv_pool_bytes_high)}), {result.sequences:,} {_of_length(result)} "
-        f"({result.sequences_low:,} to {result.sequences_high:,})" + (f"; {asked}" if asked else "")
+        f"{where}: fits{mend}, {format_bytes(result.kv_pool_bytes)} for KV "
+        f"({format_bytes(result.kv_pool_bytes_low)} to {format_bytes(result.kv_pool_bytes_high)}), "
+        f"{result.sequences:,} {_of_length(result)} ({result.sequences_low:,} to {result.sequences_high:,})" + (f"; {asked}" if asked else "")
     )
 
 

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import pytest
+
+from infcalc.api import Ask, Load, concurrency, memory
+from infcalc.api.answer import Answer
+from infcalc.api.filling import MemoryResult
+from infcalc.cli.app import run
+from infcalc.errors import UsageError
+from infcalc.report.views import memory as views
+
+
+def filled(contexts: tuple[int, ...] = (), /, **asked: object) -> Answer[MemoryResult]:
+    return memory(Ask(**asked), contexts=contexts)  # type: ignore[arg-type]
+
+
+def one_h100(model: str, **asked: object) -> Answer[MemoryResult]:
+    return filled(**{"models": (model,), "gpus": ("h100",), "num_gpus": 1} | asked)
+
+
+def headline(answer: Answer[MemoryResult]) -> str:
+    return " ".join(views.view(answer).findings)
+
+
+def test_what_only_starts_with_other_values_says_so() -> None:
+    states = one_h100("qwen3.5-27b")
+    (flag,) = states.result.starts_with
+    assert flag == f"--max-num-seqs {states.result.kv_blocks}"
+    assert (states.result.fits, states.result.starts_as_asked) == (True, False)
+    assert f"fits with {flag}" in headline(states)
+    fewer = one_h100("qwen3.5-27b", max_num_seqs=states.result.kv_blocks)
+    assert (fewer.result.starts_as_asked, fewer.result.starts_with) == (True, ())
+    assert "fits," in headline(fewer)
+
+
+def test_a_length_that_was_lowered_is_a_value_of_its_own() -> None:
+    shorter = filled(models=("kimi-k2",), gpus=("h200",), num_gpus=8)
+    assert shorter.result.starts_with == (f"--max-model-len {shorter.result.max_model_len}",)
+    assert shorter.result.starts_as_asked is False
+    stated = filled(models=("kimi-k2",), gpus=("h200",), num_gpus=8, max_model_len=shorter.result.max_model_len)
+    assert (stated.result.starts_as_asked, stated.result.starts_with) == (True, ())
+
+
+def test_a_fraction_that_is_not_free_does_not_start() -> None:
+    greedy = one_h100("llama3-8b", memory_fraction=1.0)
+    assert greedy.result.starts_as_asked is False
+    (flag,) = greedy.result.starts_with
+    assert flag.startswith("--gpu-memory-utilization 0.9")
+    assert one_h100("llama3-8b", memory_fraction=float(flag.split()[1])).result.starts_as_asked
+
+
+def test_what_does_not_fit_does_not_start() -> None:
+    found = one_h100("llama3-70b").result
+    assert (found.fits, found.starts_as_asked, found.starts_with) == (False, False, ())
+
+
+def test_starting_as_asked_can_be_required() -> None:
+    asked = ["memory", "-m", "qwen3.5-27b", "-g", "h100", "-n", "1", "--require", "starts_as_asked==true"]
+    assert run([*asked, "--max-num-seqs", "64"]) == 0
+    assert run(asked) == 4
+
+
+@pytest.mark.parametrize("engine", ["sglang", "tensorrt-llm"])
+def test_engines_that_check_no_length_start_and_reject_later(engine: str) -> None:
+    here = {"models": ("llama3.1-8b",), "gpus": ("rtx-4090",), "num_gpus": 1, "weights": "fp8", "engine": engine}
+    answer = filled(**here, max_model_len=131_072)
+    assert (answer.exit_code, answer.result.fits, answer.result.starts_as_asked) == (0, True, True)
+    assert (answer.result.max_model_len, answer.result.needed_tokens) == (131_072, 4096)
+    assert any("rejects one that is longer" in text for text in answer.warnings)
+    assert not any("does not start" in text for text in answer.warnings)
+    beyond = filled((131_072,), **here)
+    assert (beyond.exit_code, beyond.result.fits, beyond.result.starts_as_asked) == (3, False, True)
+    assert not any("--max-model-len" in change.change for change in beyond.result.changes)
+    refused = filled(**here | {"engine": "vllm"}, max_model_len=131_072)
+    assert (refused.exit_code, refused.result.starts_as_asked) == (3, False)
+
+
+@pytest.mark.parametrize("command", [memory, concurrency])
+def test_a_length_that_most_requests_exceed_is_refused(command: object) -> None:
+    assert callable(command)
+    load = Load(input_tokens=500, output_tokens=250)
+    with pytest.raises(UsageError, match="longer than 600 tokens") as refused:
+        command(Ask(max_model_len=600), requests=load)
+    assert (refused.value.exit_code, refused.value.place) == (2, "--max-model-len")
+    assert "--max-model-len 750 " in str(refused.value.hint)
+    assert command(Ask(max_model_len=750), requests=load).result
+    # Some that are too long are only warned of.
+    some = Load(input_tokens="lognormal:mean=500,cv=1", output_tokens=250)
+    assert any("longer than the" in text for text in command(Ask(max_model_len=1000), requests=some).warnings)
+
+
+def test_weights_are_what_the_engine_prints() -> None:
+    found = filled().result
+    lines = {line.name: line.num_bytes for line in found.lines}
+    assert found.loading_bytes == lines["loading"] > 0
+    assert found.weights_bytes == lines["weights"] + lines["loading"]
+    parts = found.weights_bytes + found.activation_bytes + found.non_torch_bytes + found.cuda_graph_bytes
+    assert parts + found.kv_pool_bytes == found.usable_bytes
+
+
+def test_llama_cpp_allocates_the_cells_of_its_context_and_no_more() -> None:
+    found = filled(models=("llama3.1-8b",), gpus=("rtx-4090",), num_gpus=1, engine="llama.cpp", max_model_len=16_384)
+    # 32 layers x 8 heads x 128 x 2 x 2 bytes a token.
+    assert found.result.kv_buffer_bytes == 131_072 * 16_384 < found.result.kv_pool_bytes
+    assert any("allocates 2 GiB of the pool" in text for text in found.assumptions)
+    other = filled().result
+    assert other.kv_buffer_bytes == other.kv_pool_bytes
+
+
+def test_slots_of_recurrent_states_are_told() -> None:
+    answer = filled(models=("qwen3-next-80b",), gpus=("h200",), num_gpus=2, engine="sglang")
+    slots = answer.result.state_slots
+    assert slots
+    assert any(f"{slots:,} slots" in text for text in answer.assumptions)
+    many = memory(
+        Ask(models=("qwen3-next-80b",), gpus=("h200",), num_gpus=2, engine="sglang"),
+        requests=Load(input_tokens=16, output_tokens=16),
+    )
+    assert many.result.requests == slots
+
+
+def test_requests_fill_the_pool_of_the_least_rank() -> None:
+    ask = Ask(models=("llama3-70b",), gpus=("h100",), num_gpus=16)
+    found = memory(ask, requests=Load(input_tokens=4000, output_tokens=2)).result
+    assert found.requests is not None
+    assert found.requests * 4001 <= found.kv_blocks * found.block_tokens
