@@ -185,7 +185,8 @@ def _finding(result: MemoryResult) -> str:
     return (
         f"{where}: fits{mend}, {format_bytes(result.kv_pool_bytes)} for KV "
         f"({format_bytes(result.kv_pool_bytes_low)} to {format_bytes(result.kv_pool_bytes_high)}), "
-        f"{result.sequences:,} {_of_length(result)} ({result.sequences_low:,} to {result.sequences_high:,})" + (f"; {asked}" if asked else "")
+        f"{result.sequences:,} {_of_length(result)} ({result.sequences_low:,} to {result.sequences_high:,})"
+        + (f"; {asked}" if asked else "")
     )
 
 
