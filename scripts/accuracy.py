@@ -18,7 +18,7 @@ from infcalc.api import validating
 from infcalc.api.validating import QUANTITIES, validate_memory, validated
 from infcalc.engines import llamacpp, sglang, tensorrt_llm, vllm
 from infcalc.engines.evidence import ENOUGH_LOGS
-from infcalc.memory import blocks, ledger, overhead, weights
+from infcalc.memory import blocks, budget, overhead, weights
 
 if TYPE_CHECKING:
     from infcalc.api.scoring import ValidationSummary
@@ -40,7 +40,7 @@ _NAMES = {
     "max_concurrency": "concurrency as printed",
     "kv_blocks": "blocks (hybrid models)",
 }
-_RULES = (blocks, weights, overhead, ledger, vllm, sglang, tensorrt_llm, llamacpp, unstated, validating)
+_RULES = (blocks, weights, overhead, budget, vllm, sglang, tensorrt_llm, llamacpp, unstated, validating)
 
 
 def page() -> str:
@@ -80,8 +80,9 @@ def page() -> str:
         "",
         "## Rules",
         "",
-        "No rule speaks of a single model or log. Each rests on a mechanism, on code or a document that was read,",
-        f"or on at least {ENOUGH_LOGS} logs; each is told next to its rule in `infcalc/`.",
+        "No rule asks which model or which log it is about. Each rests on a mechanism, on code or a document that was",
+        f"read, or on at least {ENOUGH_LOGS} logs; each is told next to its rule in `infcalc/`. Where a mechanism says",
+        "why there is such a figure, and nothing but judgement how large it is, its size was set by hand.",
         "",
         "| rule | mechanism or source | what was seen | rests on |",
         "|---|---|---|---|",

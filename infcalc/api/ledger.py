@@ -27,9 +27,11 @@ _UNSTATED_FRACTIONS = {
     "memory_fraction": 0.005,
     "draft": 0.015,
 }
-"""How much of the card the pool may differ for an input that a report leaves open; set by hand, for 8 of 10 logs."""
+"""How much of the card the pool may differ for an input that a report leaves open."""
 _UNSTATED_STEP_FRACTION = 0.25
 """How much of the activation more, or less, an unstated step size may mean."""
+_FEW_GAIN_SHARE = 0.7
+"""Of what few sequences would leave more, where their number is not stated."""
 
 
 def deployment_ledger(
@@ -101,9 +103,9 @@ def _widened(deployment: Deployment, stage: Budget, unstated: tuple[str, ...]) -
     if "max_num_seqs" in unstated:
         # Somebody may well have asked for few sequences at once.
         few = deployment_budgets(replace(deployment, max_num_seqs=min(deployment.max_num_seqs, _FEW_SEQUENCES)))
-        gain = max(0, few[stage.stage].kv_pool_bytes - stage.kv_pool_bytes)
-        more_high = (more_high**2 + (0.7 * gain) ** 2) ** 0.5
-        activation = replace(activation, low_bytes=max(0, activation.low_bytes - round(0.7 * gain)))
+        gain = _FEW_GAIN_SHARE * max(0, few[stage.stage].kv_pool_bytes - stage.kv_pool_bytes)
+        more_high = (more_high**2 + gain**2) ** 0.5
+        activation = replace(activation, low_bytes=max(0, activation.low_bytes - round(gain)))
     shares = [
         deployment.gpu.cuda_total_bytes * fraction for name, fraction in _UNSTATED_FRACTIONS.items() if name in unstated
     ]
@@ -128,7 +130,13 @@ def evidence() -> tuple[Evidence, ...]:
     return (
         Evidence(
             rule="bands of unstated inputs",
-            figures=", ".join(f"{name} {share:.1%} of the card" for name, share in _UNSTATED_FRACTIONS.items()),
-            mechanism="an input that is not stated may be any in use; set by hand, for 8 of 10 logs in their bands",
+            figures=(
+                ", ".join(f"{name} {share:.1%} of the card" for name, share in _UNSTATED_FRACTIONS.items())
+                + f"; step {_UNSTATED_STEP_FRACTION:.0%} of the activation; {_FEW_GAIN_SHARE:.0%} of what "
+                f"{_FEW_SEQUENCES} sequences leave more; so that some 8 of 10 pools lie within (45 logs)"
+            ),
+            mechanism="an input that is not stated may be any in use",
+            by_hand=True,
+            about=("_UNSTATED_FRACTIONS", "_UNSTATED_STEP_FRACTION", "_FEW_GAIN_SHARE", "_FEW_SEQUENCES"),
         ),
     )

@@ -506,6 +506,19 @@ def evidence() -> tuple[Evidence, ...]:
             mechanism="such a card serves one user or a few",
         ),
         Evidence(
+            rule="band of the weights",
+            figures=f"{_WEIGHTS_BAND_FRACTION:.0%} either way: 27 lie within it (31 logs)",
+            mechanism="a checkpoint's name does not tell the precision of single modules",
+            about=("_WEIGHTS_BAND_FRACTION",),
+        ),
+        Evidence(
+            rule="rank of adapters that a report does not state",
+            figures=f"{_LORA_RANK}",
+            mechanism="an engine holds buffers for the rank that it admits, which is this by default",
+            read_in="vLLM `LoRAConfig`",
+            about=("_LORA_RANK",),
+        ),
+        Evidence(
             rule="DSpark heads",
             figures=f"{_DRAFT_LAYERS} layers like the model's own MTP layer (2 logs)",
             mechanism="a draft head is made of layers of the model's kind",

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from infcalc.spec.hardware import Gpu
 
 NEWEST = "llama-cpp-python 0.3.36"
+_UNIFIED_CONTEXT = band(2.0, 0.7, 6.0, "unified memory: 1 to 6 GiB seen in logs of vLLM")
+_ROCM_CONTEXT = band(0.55, 0.5, 0.8, "ROCm at one GPU: 0.5 to 0.6 GiB seen in logs of vLLM")
+_CUDA_CONTEXT = band(0.25, 0.02, 0.3, "CUDA at one GPU: 0.24 to 0.27 GiB measured on H100 with vLLM 0.19")
 
 
 def rules(version: str | None, gpu: Gpu) -> EngineRules:
@@ -53,10 +56,8 @@ def rules(version: str | None, gpu: Gpu) -> EngineRules:
 def _context(gpu: Gpu) -> Band:
     """Return what the device context takes: GPUs copy to each other without a communication library or its buffers."""
     if gpu.unified_memory:
-        return band(2.0, 0.7, 6.0, "unified memory: 1 to 6 GiB seen in engine logs")
-    if gpu.vendor == "AMD":
-        return band(0.55, 0.5, 0.8, "ROCm: 0.5 to 0.6 GiB seen in engine logs at TP 1")
-    return band(0.25, 0.02, 0.3, "CUDA at TP 1: 0.24 to 0.27 GiB measured on H100 with vLLM 0.19")
+        return _UNIFIED_CONTEXT
+    return _ROCM_CONTEXT if gpu.vendor == "AMD" else _CUDA_CONTEXT
 
 
 def evidence() -> tuple[Evidence, ...]:
@@ -73,5 +74,18 @@ def evidence() -> tuple[Evidence, ...]:
             rule="llama.cpp: compute buffer",
             figures=f"{NO_PROFILE.source}, and fp32 logits of one micro-batch",
             mechanism="the largest tensors of one micro-batch are alive together",
+            by_hand=True,
+        ),
+        Evidence(
+            rule="llama.cpp: device context",
+            figures="; ".join(one.source for one in (_CUDA_CONTEXT, _ROCM_CONTEXT, _UNIFIED_CONTEXT)),
+            mechanism="each device has a context, as in every engine; there is no communication library",
+            by_hand=True,
+            about=("_UNIFIED_CONTEXT", "_ROCM_CONTEXT", "_CUDA_CONTEXT"),
+        ),
+        Evidence(
+            rule="llama.cpp: embedding on the host",
+            figures="4,403 MiB of weights on the GPU for Llama 3.1 8B in Q4_K_M (recalled): all but the embedding",
+            mechanism="rows of the input embedding are looked up by the CPU, whatever is offloaded",
         ),
     )

@@ -52,6 +52,10 @@ _GONE_BEFORE_LOAD = {
     "NVLink": "SGLang with NVLink: 1.8 to 2.5 GiB gone before load (3 logs)",
     "PCIe": "SGLang with TP over PCIe: 0.42 GiB gone before load (1 log)",
 }
+_UNIFIED_BUFFERS = band(6.0, 2.0, 20.0, "unified memory: what the system and others hold at start")
+_ONE_BUFFERS = band(0.7, 0.4, 1.2, _GONE_BEFORE_LOAD["one GPU"])
+_NVLINK_BUFFERS = band(1.9, 1.2, 2.6, _GONE_BEFORE_LOAD["NVLink"])
+_PCIE_BUFFERS = band(0.5, 0.3, 1.0, _GONE_BEFORE_LOAD["PCIe"])
 _TWO_POOLS_FROM = (0, 4, 9)
 """Before, windowed layers kept every token (a Gemma 3 log of 0.4.4)."""
 
@@ -111,12 +115,10 @@ def rules(version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1, s
 def _before_load(gpu: Gpu, ranks: int) -> Band:
     """Return what is gone before weights load: the context, and from TP 2 on the communicators."""
     if gpu.unified_memory:
-        return band(6.0, 2.0, 20.0, "unified memory: what the system and others hold at start")
+        return _UNIFIED_BUFFERS
     if ranks == 1:
-        return band(0.7, 0.4, 1.2, _GONE_BEFORE_LOAD["one GPU"])
-    if linked(gpu, ranks=ranks):
-        return band(1.9, 1.2, 2.6, _GONE_BEFORE_LOAD["NVLink"])
-    return band(0.5, 0.3, 1.0, _GONE_BEFORE_LOAD["PCIe"])
+        return _ONE_BUFFERS
+    return _NVLINK_BUFFERS if linked(gpu, ranks=ranks) else _PCIE_BUFFERS
 
 
 def evidence() -> tuple[Evidence, ...]:
@@ -131,12 +133,50 @@ def evidence() -> tuple[Evidence, ...]:
             read_in="SGLang `model_runner`",
         ),
         *(
-            Evidence(rule=f"SGLang: gone before load, {name}", figures=figures, mechanism=buffers)
+            Evidence(
+                rule=f"SGLang: gone before load, {name}",
+                figures=figures,
+                mechanism=buffers,
+                about=("_GONE_BEFORE_LOAD", "_ONE_BUFFERS", "_NVLINK_BUFFERS", "_PCIE_BUFFERS"),
+            )
             for name, figures in _GONE_BEFORE_LOAD.items()
+        ),
+        Evidence(
+            rule="SGLang: gone before load, unified memory",
+            figures="6 GiB, between 2 and 20",
+            mechanism="what the system, the file cache and other processes hold is in the same memory",
+            by_hand=True,
+            about=("_UNIFIED_BUFFERS",),
+        ),
+        Evidence(
+            rule="SGLang: automatic fraction",
+            figures=(
+                "512 MiB, 1.5 MiB a token of a chunk, 128 MiB a rank, 2 MiB a sequence of the largest graph, "
+                f"{_PREFILL_GRAPH_MIB} MiB for graphs of prefill ({_LATENT_PREFILL_GRAPH_MIB} with MLA); 10 GiB at "
+                f"least above 60 GiB; x {_MULTIMODAL_SHARE} with towers"
+            ),
+            read_in="SGLang 0.5.23 `ServerArgs`",
+            about=(
+                "_TIERS",
+                "_TOP_TIER",
+                "_LARGE_GRAPH",
+                "_PREFILL_GRAPH_MIB",
+                "_LATENT_PREFILL_GRAPH_MIB",
+                "_MULTIMODAL_SHARE",
+                "_RESERVE_FLOOR_BYTES",
+                "_RESERVE_FLOOR_FROM_BYTES",
+            ),
+        ),
+        Evidence(
+            rule="SGLang: slots of recurrent states",
+            figures=f"their pool is {_STATE_POOL_RATIO} times that of the tokens",
+            read_in="SGLang 0.5.23 `mamba_full_memory_ratio`",
+            about=("_STATE_POOL_RATIO", "state_pool_ratio"),
         ),
         Evidence(
             rule="SGLang: two pools",
             figures=f"the windowed pool has {_WINDOW_POOL_FRACTION} of the tokens of the full one",
             read_in="SGLang `swa_full_tokens_ratio`",
+            about=("_WINDOW_POOL_FRACTION", "_TWO_POOLS_FROM", "window_pool_fraction"),
         ),
     )

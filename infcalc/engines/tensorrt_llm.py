@@ -54,19 +54,18 @@ _PROFILE = ProfileRules(
     high_fraction=1.4,
     source="buffers of max_batch_size beside a forward pass of max_num_tokens",
 )
+_ONE_BUFFERS = band(0.5, 0.2, 0.9, "CUDA context at TP 1")
+_NVLINK_BUFFERS = band(2.3, 1.5, 3.0, "context, NCCL and all-reduce workspaces over NVLink")
+_PCIE_BUFFERS = band(0.8, 0.4, 1.5, "context and NCCL over PCIe")
+_GRAPH_BYTES, _LEAST_GRAPH_BYTES, _MOST_GRAPH_BYTES = 600 * MIB, 100 * MIB, 1200 * MIB
+_FEW_GRAPH_BYTES = 200 * MIB
 
 
 def rules(version: str | None, gpu: Gpu, *, ranks: int) -> EngineRules:
     """Return TensorRT-LLM's rules."""
     named = version or NEWEST
     decoder = at_version(_DECODER, parse_version(named))
-    buffers = (
-        band(0.5, 0.2, 0.9, "CUDA context at TP 1")
-        if ranks == 1
-        else band(2.3, 1.5, 3.0, "context, NCCL and all-reduce workspaces over NVLink")
-        if linked(gpu, ranks=ranks)
-        else band(0.8, 0.4, 1.5, "context and NCCL over PCIe")
-    )
+    buffers = _ONE_BUFFERS if ranks == 1 else _NVLINK_BUFFERS if linked(gpu, ranks=ranks) else _PCIE_BUFFERS
     return EngineRules(
         engine="tensorrt-llm",
         version=named,
@@ -80,10 +79,10 @@ def rules(version: str | None, gpu: Gpu, *, ranks: int) -> EngineRules:
         scheduler=SchedulerDefaults(max_num_seqs=2048, max_num_batched_tokens=8192),
         sampler_logit_copies=decoder.value,
         sampler_source=decoder.source,
-        cuda_graph_bytes=600 * MIB,
-        cuda_graph_low_bytes=100 * MIB,
-        cuda_graph_high_bytes=1200 * MIB,
-        small_batch_graph_bytes=200 * MIB,
+        cuda_graph_bytes=_GRAPH_BYTES,
+        cuda_graph_low_bytes=_LEAST_GRAPH_BYTES,
+        cuda_graph_high_bytes=_MOST_GRAPH_BYTES,
+        small_batch_graph_bytes=_FEW_GRAPH_BYTES,
         cuda_graph_source="CUDA graphs are captured before the final KV size is set; 0.1 to 1.1 GiB is typical",
         non_torch=buffers,
         profile=_PROFILE,
@@ -105,16 +104,30 @@ def evidence() -> tuple[Evidence, ...]:
             read_in="TensorRT-LLM `KvCacheCreator`",
         ),
         *of_steps(
-            "TensorRT-LLM: decoder", _DECODER, mechanism="several fp32 copies of max_batch_size rows of logits are kept"
+            "TensorRT-LLM: decoder",
+            _DECODER,
+            mechanism="several fp32 copies of max_batch_size rows of logits are kept",
+            about=("_DECODER",),
         ),
         Evidence(
             rule="TensorRT-LLM: forward pass",
             figures=_PROFILE.source,
             mechanism="inner widths and hidden states of max_num_tokens, beside the decoder's buffers",
+            by_hand=True,
+            about=("_PROFILE",),
+        ),
+        Evidence(
+            rule="TensorRT-LLM: CUDA graphs",
+            figures="0.1 to 1.2 GiB, fewer where few sequences run",
+            mechanism="graphs are captured for decoding batches before the final cache is sized",
+            by_hand=True,
+            about=("_GRAPH_BYTES", "_LEAST_GRAPH_BYTES", "_MOST_GRAPH_BYTES", "_FEW_GRAPH_BYTES"),
         ),
         Evidence(
             rule="TensorRT-LLM: context and buffers",
             figures="0.5 GiB at TP 1, 2.3 over NVLink, 0.8 over PCIe (3 logs)",
             mechanism="device context, NCCL and all-reduce workspaces",
+            by_hand=True,
+            about=("_ONE_BUFFERS", "_NVLINK_BUFFERS", "_PCIE_BUFFERS"),
         ),
     )

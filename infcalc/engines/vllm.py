@@ -119,7 +119,8 @@ _V0_PROFILE = (
     ),
 )
 _V1_VIDEO_UNTIL = (0, 12)
-"""Until then the encoder's profile took a video of many frames: 3 times a picture in one log."""
+"""Until then the encoder's profile took a video of many frames."""
+_VIDEO_HIGH_FRACTION, _PICTURES_HIGH_FRACTION = 3.2, 1.6
 _V1_PROFILE = ProfileRules(
     hidden_copies=5.2,
     moe_hidden_copies=6,
@@ -240,14 +241,17 @@ def rules(version: str | None, gpu: Gpu, *, ranks: int, pp: int = 1, served: Ser
         sampler_high_logit_copies=_SAMPLER[0].value if may_sort else 0.0,
         sampler_high_source=_SORT_UNKNOWN if may_sort else "",
         cuda_graph_bytes=(_UNIFIED_GRAPH_BYTES if gpu.unified_memory else _GRAPH_BYTES) if charged else 0,
-        cuda_graph_low_bytes=100 * MIB if charged else 0,
-        cuda_graph_high_bytes=round((5.0 if gpu.unified_memory else 2.4) * GIB) if charged else 0,
-        small_batch_graph_bytes=400 * MIB if charged else 0,
+        cuda_graph_low_bytes=_LEAST_GRAPH_BYTES if charged else 0,
+        cuda_graph_high_bytes=(_MOST_UNIFIED_GRAPH_BYTES if gpu.unified_memory else _MOST_GRAPH_BYTES)
+        if charged
+        else 0,
+        small_batch_graph_bytes=_FEW_GRAPH_BYTES if charged else 0,
         cuda_graph_source=_GRAPHS_CHARGED if charged else _GRAPHS_V2 if generation == "v2" else _GRAPHS_UNCHARGED,
         non_torch=buffers,
         non_torch_weight_fraction=weight_fraction,
         profile=replace(
-            _V2_PROFILE if generation == "v2" else profile, encoder_high_fraction=3.2 if at < _V1_VIDEO_UNTIL else 1.6
+            _V2_PROFILE if generation == "v2" else profile,
+            encoder_high_fraction=_VIDEO_HIGH_FRACTION if at < _V1_VIDEO_UNTIL else _PICTURES_HIGH_FRACTION,
         ),
         token_line=TokenLine.CONCURRENCY if at >= (0, 20) else TokenLine.GROUPS if hybrid else TokenLine.BLOCKS,
         printed_line_source=_printed_line(at, hybrid=hybrid),
@@ -268,7 +272,11 @@ def rules(version: str | None, gpu: Gpu, *, ranks: int, pp: int = 1, served: Ser
 
 
 _GRAPH_BYTES = 1400 * MIB
+_LEAST_GRAPH_BYTES, _MOST_GRAPH_BYTES = 100 * MIB, round(2.4 * GIB)
 _UNIFIED_GRAPH_BYTES = 2000 * MIB
+_MOST_UNIFIED_GRAPH_BYTES = 5 * GIB
+_FEW_GRAPH_BYTES = 400 * MIB
+"""Where few sequences run at once, and few graphs are captured."""
 
 
 def _generation(named: str, at: tuple[int, ...], gpu: Gpu) -> str:
@@ -457,7 +465,19 @@ def evidence() -> tuple[Evidence, ...]:
     forward = "the widest layer's inner widths and whole hidden states, for each token of the profiling run"
     generations = (*((step.version, step.value) for step in _V0_PROFILE), ((0, 8), _V1_PROFILE), ((0, 28), _V2_PROFILE))
     return (
-        *of_steps("vLLM: memory fraction", _FRACTION, read_in="vLLM `CacheConfig`"),
+        *of_steps("vLLM: memory fraction", _FRACTION, read_in="vLLM `CacheConfig`", about=("_FRACTION",)),
+        Evidence(
+            rule="vLLM: sequences and tokens of a step by default",
+            figures="by the memory and name of the device: 70 and 160 GiB, A100 left out from 0.11.2 on",
+            read_in="vLLM `EngineArgs` of 0.8.5, 0.11.2, 0.26, 0.30, 0.33",
+            about=("_LARGE_BYTES", "_HUGE_BYTES"),
+        ),
+        Evidence(
+            rule="vLLM: blocks of attention backends",
+            figures="; ".join(row.source for row in _BACKEND_BLOCKS),
+            read_in="vLLM 0.33, attention backends",
+            about=("_BLOCK_TOKENS", "_BACKEND_BLOCKS"),
+        ),
         Evidence(
             rule="vLLM: token line",
             figures="; ".join(
@@ -465,25 +485,120 @@ def evidence() -> tuple[Evidence, ...]:
             ),
             read_in="vLLM `_report_kv_cache_config` of 0.8.5, 0.11, 0.19, 0.20, 0.33",
         ),
-        *of_steps("vLLM: sampler", _SAMPLER, mechanism="fp32 logits of max_num_seqs sequences, copied to be sorted"),
+        *of_steps(
+            "vLLM: sampler",
+            _SAMPLER,
+            mechanism="fp32 logits of max_num_seqs sequences, copied to be sorted",
+            about=("_SAMPLER",),
+        ),
+        Evidence(
+            rule="vLLM: sampler that may still sort, 0.17 to 0.25",
+            figures=f"up to {_SAMPLER[0].value} copies at the high end: {_SORT_UNKNOWN}",
+            mechanism="the sampler without a sort is used where FlashInfer is there; by default only from 0.26 on",
+            read_in="vLLM `VLLM_USE_FLASHINFER_SAMPLER` of 0.19.1 and 0.26",
+            about=("_SORT_UNKNOWN_FROM", "_SORT_UNKNOWN_UNTIL", "_SEEN_WITHOUT_SORT"),
+        ),
+        Evidence(
+            rule="vLLM: sampler of model runner V2",
+            figures=f"{_V2_SAMPLER_COPIES} copies at most (1 log)",
+            mechanism="fp32 logits of max_num_seqs sequences, and copies of them",
+            about=("_V2_SAMPLER_COPIES",),
+        ),
         *(
-            Evidence(rule=since("vLLM: forward pass", version), figures=profile.source, mechanism=forward)
+            Evidence(
+                rule=since("vLLM: forward pass", version),
+                figures=profile.source,
+                mechanism=forward,
+                about=("_V0_PROFILE", "_V1_PROFILE", "_V2_PROFILE", "hidden_copies", "reduced_hidden_copies"),
+            )
             for version, profile in generations
+        ),
+        Evidence(
+            rule="vLLM: forward pass of experts",
+            figures=f"{_V1_PROFILE.moe_hidden_copies:g} hidden states where experts are",
+            mechanism="the tokens in the order of their experts, and the sum of what these yield, are further copies",
+            by_hand=True,
+            about=("moe_hidden_copies",),
+        ),
+        Evidence(
+            rule="vLLM: hidden states beside the sampler",
+            figures=(
+                f"{_V1_PROFILE.sampler_hidden_copies} copies for each token of a step: 1.89 and 2.21 GiB of two "
+                "models come out to 2 % (2 logs)"
+            ),
+            mechanism="the hidden state of the forward pass is still held, and with it a part of its normalized copy",
+            about=("sampler_hidden_copies",),
+        ),
+        Evidence(
+            rule="vLLM: split quantized matrix multiplications of experts, before 0.3",
+            figures=f"{_V0_PROFILE[0].value.split_gemm_copies:g} partial results (1 log)",
+            mechanism="kernels of 4-bit weights cut the inner dimension in 8, and hold the partial results to add them",
+            about=("split_gemm_copies",),
+        ),
+        Evidence(
+            rule="vLLM: band of the forward pass",
+            figures=(
+                f"{_V1_PROFILE.low_fraction} to {_V1_PROFILE.high_fraction} of it; {_V2_PROFILE.low_fraction} to "
+                f"{_V2_PROFILE.high_fraction} with model runner V2"
+            ),
+            mechanism="kernels differ in the tensors that they hold at once, and allocators in what lies idle",
+            by_hand=True,
+            about=("low_fraction", "high_fraction"),
+        ),
+        Evidence(
+            rule="vLLM: band of the encoder",
+            figures=(
+                f"up to {_PICTURES_HIGH_FRACTION:g} times the largest picture; before 0.12, {_VIDEO_HIGH_FRACTION:g} "
+                "times (3 times in 1 log)"
+            ),
+            mechanism="several pictures, or a video of many frames, pass the tower at once where nothing limits them",
+            by_hand=True,
+            about=("_V1_VIDEO_UNTIL", "_VIDEO_HIGH_FRACTION", "_PICTURES_HIGH_FRACTION", "encoder_high_fraction"),
+        ),
+        Evidence(
+            rule="vLLM: lengths that are chunked by themselves",
+            figures="from 32,768 tokens on",
+            read_in="vLLM 0.8.5 `EngineArgs`",
+            about=("chunk_from_tokens",),
         ),
         Evidence(
             rule="vLLM: residual streams",
             figures=f"{_V1_PROFILE.stream_copies} copies (4 logs)",
             mechanism="hyper-connections keep several streams in fp32",
+            about=("stream_copies",),
         ),
         *(
             one
             for place, steps in _NON_TORCH.items()
-            for one in of_steps(f"vLLM: context and buffers, {place.value}", steps, mechanism=_BUFFERS_OF[place])
+            for one in of_steps(
+                f"vLLM: context and buffers, {place.value}", steps, mechanism=_BUFFERS_OF[place], about=("_NON_TORCH",)
+            )
+        ),
+        Evidence(
+            rule="vLLM: weights that others still hold on unified memory",
+            figures=f"{_UNIFIED_WEIGHT_FRACTION:.0%} of them (5 logs)",
+            mechanism="the file cache of the loader is in the same memory, and counts as used",
+            about=("_UNIFIED_WEIGHT_FRACTION", "non_torch_weight_fraction"),
         ),
         Evidence(
             rule="vLLM: CUDA graphs",
             figures=_GRAPHS_CHARGED,
-            mechanism="a graph for each captured batch size: fewer where few sequences run",
+            mechanism="a graph for each captured batch size",
+            about=("_GRAPH_BYTES", "_LEAST_GRAPH_BYTES", "_MOST_GRAPH_BYTES", "_CHARGED_FROM"),
+        ),
+        Evidence(
+            rule="vLLM: CUDA graphs where few sequences run",
+            figures=f"{_FEW_GRAPH_BYTES // MIB} MiB",
+            mechanism="graphs are captured up to twice the sequences that run at once: there are fewer",
+            by_hand=True,
+            about=("_FEW_GRAPH_BYTES", "small_batch_graph_bytes"),
+        ),
+        Evidence(
+            rule="vLLM: CUDA graphs on unified memory",
+            figures=f"{_UNIFIED_GRAPH_BYTES // MIB} MiB; an estimate of 1.9 GiB, of which 0.9 were used (1 log)",
+            mechanism="what others free or take while graphs are captured counts in the estimate",
+            by_hand=True,
+            about=("_UNIFIED_GRAPH_BYTES", "_MOST_UNIFIED_GRAPH_BYTES"),
         ),
     )
 

@@ -27,7 +27,6 @@ from infcalc.memory.weights import tower_bytes
 from infcalc.units import format_bytes
 
 if TYPE_CHECKING:
-    from infcalc.engines.evidence import Evidence
     from infcalc.engines.rules import EngineRules
     from infcalc.memory.budget import Budget
     from infcalc.spec.hardware import Gpu
@@ -351,16 +350,3 @@ def _described(cut: PagePlan) -> tuple[str, ...]:
         text = f"{group.layers} layers, {kind}, {group.block_tokens:,} tokens a block"
         counted[text] = counted.get(text, 0) + 1
     return tuple(f"{number} x ({text})" for text, number in counted.items())
-
-
-def evidence() -> tuple[Evidence, ...]:
-    """Return what each of these rules rests on."""
-    from infcalc.engines.evidence import Evidence  # noqa: PLC0415 - only for the page on accuracy
-
-    return (
-        Evidence(
-            rule="ranks on several machines",
-            figures="their pools differ by 0.85 of 39.5 GiB and 2.1 of 121.6 GiB in 2 logs",
-            mechanism="the rank with the least free memory sets the blocks, the first prints its pool",
-        ),
-    )

@@ -43,7 +43,10 @@ _ENCODER_SPLIT_BYTES = 0.76 * GIB
 """One such picture through a tower 1,152 wide: what every rank holds, and what TP divides (1.84 GiB at TP 1 and 1.46 at
 TP 2 in five logs of three models)."""
 _LARGE_TOWER_PARAMETERS = 4e8
+"""Smaller towers see pictures of one size, which take less than the sampler."""
+_ENCODER_LOW_FRACTION = 0.6
 _FEW_SEQUENCES = 16
+"""Up to so many sequences few graphs are captured."""
 
 
 def activation_peak(
@@ -80,7 +83,7 @@ def activation_peak(
             (sampler_bytes, f"sampler of the profiling run, {max_num_seqs:,} sequences ({rules.sampler_source})"),
             (encoder_bytes, "the largest picture through the vision tower"),
         )
-    low = 0.6 if peak == encoder_bytes else profile.low_fraction
+    low = _ENCODER_LOW_FRACTION if peak == encoder_bytes else profile.low_fraction
     lowest = peak * low
     if profile.sampler_on_first_rank and parallelism.tp > 1:
         lowest = min(lowest, forward_bytes)
@@ -170,5 +173,23 @@ def evidence() -> tuple[Evidence, ...]:
             rule="largest picture",
             figures=f"{_ENCODER_TOKENS:,} tokens: {whole:.2f} GiB and {split:.2f} GiB / TP (5 logs of three models)",
             mechanism="the profiling run passes the largest picture that the processor admits through the tower",
+            about=("_ENCODER_TOKENS", "_ENCODER_BYTES", "_ENCODER_SPLIT_BYTES"),
+        ),
+        Evidence(
+            rule="which towers, and how little of a picture",
+            figures=(
+                f"from {_LARGE_TOWER_PARAMETERS:,.0f} parameters on; {_ENCODER_LOW_FRACTION} of the largest picture at "
+                "the low end"
+            ),
+            mechanism="towers of one resolution see small pictures only, and limits on their size are seldom stated",
+            by_hand=True,
+            about=("_LARGE_TOWER_PARAMETERS", "_ENCODER_LOW_FRACTION"),
+        ),
+        Evidence(
+            rule="few sequences",
+            figures=f"up to {_FEW_SEQUENCES} have the graphs of few",
+            mechanism="batches of up to twice the sequences are captured: 1, 2, 4, then every eighth",
+            by_hand=True,
+            about=("_FEW_SEQUENCES",),
         ),
     )

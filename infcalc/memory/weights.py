@@ -246,5 +246,6 @@ def evidence() -> tuple[Evidence, ...]:
             figures="31 logs print them",
             mechanism="inventory, rotary tables, idle ends of large tensors, unpacked MLA copies, padding, towers",
             read_in="PyTorch `CUDACachingAllocator`; model classes of the engines",
+            about=("_LARGE_BYTES", "_SPLIT_BYTES", "_ROTARY_ELEMENTS", "allocation_bytes"),
         ),
     )
