@@ -133,7 +133,7 @@ def evidence() -> tuple[Evidence, ...]:
             figures=(
                 ", ".join(f"{name} {share:.1%} of the card" for name, share in _UNSTATED_FRACTIONS.items())
                 + f"; step {_UNSTATED_STEP_FRACTION:.0%} of the activation; {_FEW_GAIN_SHARE:.0%} of what "
-                f"{_FEW_SEQUENCES} sequences leave more; so that some 8 of 10 pools lie within (45 logs)"
+                f"{_FEW_SEQUENCES} sequences leave more; so that 72 to 92 % of the pools lie within (45 logs)"
             ),
             mechanism="an input that is not stated may be any in use",
             by_hand=True,

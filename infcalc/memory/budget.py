@@ -59,7 +59,7 @@ class Additions:
 NOTHING_ADDED = Additions()
 
 _DEVIATION_SHARE = 0.8
-"""Bands of the parts span all that was seen; of their combined deviation this share holds about eight of ten logged
+"""Bands of the parts span all that was seen; of their combined deviation this share holds 72 to 92 % of the logged
 pools, as bands are meant to."""
 
 
@@ -406,7 +406,7 @@ def evidence() -> tuple[Evidence, ...]:
     return (
         Evidence(
             rule="band of the pool",
-            figures=f"{_DEVIATION_SHARE} of the combined deviation, so that some 8 of 10 pools lie within (45 logs)",
+            figures=f"{_DEVIATION_SHARE} of the combined deviation, so that 72 to 92 % of the pools lie within (45 logs)",
             mechanism="the modelled parts deviate independently, and their bands span all that was seen of each",
             about=("_DEVIATION_SHARE",),
         ),
