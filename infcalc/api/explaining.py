@@ -79,11 +79,11 @@ def _fit(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], con
     else:
         pages = fits.pages
         pool = pages.paged_bytes
-        named = name if pages.state_slots is None else f"{name} without the slots of recurrent states"
+        named = name if pages.num_state_slots is None else f"{name} without the slots of recurrent states"
         formula = f"floor((floor({named} / page) - empty pages) / pages of one sequence)"
         worked = f"floor((floor({pool:,} / {pages.block_bytes:,}) - {pages.null_blocks}) / {pages.sequence_blocks:,})"
-        if pages.state_slots is not None:
-            formula, worked = f"min({formula}, slots)", f"min({worked}, {pages.state_slots:,})"
+        if pages.num_state_slots is not None:
+            formula, worked = f"min({formula}, slots)", f"min({worked}, {pages.num_state_slots:,})"
         formula += " x attention-DP ranks"
     return Explanation(
         quantity=f"sequences at {context_tokens:,} tokens, KV in {form.name}",

@@ -136,7 +136,7 @@ class MemoryResult:
     sequences: int
     sequences_low: int
     sequences_high: int
-    state_slots: int | None
+    num_state_slots: int | None
     """Sequences that a pool of recurrent states admits on a rank; None where there is no such pool."""
     needed_tokens: int
     needed_bytes: int
@@ -388,7 +388,7 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
         sequences=middle,
         sequences_low=low,
         sequences_high=high,
-        state_slots=book.state_slots,
+        num_state_slots=book.num_state_slots,
         needed_tokens=book.request_tokens,
         needed_bytes=book.needed_bytes,
         needed_bytes_low=book.needed_bytes_low,
@@ -638,10 +638,10 @@ def _notes(deployment: Deployment, result: MemoryResult) -> list[str]:
         host_tokens=result.kv_host_tokens,
         gpu_tokens=result.sequences * result.context_tokens,
     )
-    if result.state_slots is not None:
+    if result.num_state_slots is not None:
         found.append(
             f"recurrent states have a pool of their own, {rules.state_pool_ratio:g} times that of the tokens: "
-            f"{result.state_slots:,} slots, and no more sequences than that run at once"
+            f"{result.num_state_slots:,} slots, and no more sequences than that run at once"
         )
     if result.kv_buffer_bytes < result.kv_pool_bytes:
         found.append(

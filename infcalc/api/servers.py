@@ -160,11 +160,11 @@ def room_for(deployment: Deployment, form: KvFormat, inputs: Lengths, outputs: L
     """Return how many such requests the KV pool of the scarcest stage holds at once, over the whole replica."""
     stages = deployment_budgets(deployment)
     traffic = Traffic(inputs=inputs, outputs=outputs, think_time_s=0.0, service_time_s=None)
-    found = requests_in(deployment, form, traffic, [float(stage.kv_pool_bytes) for stage in stages])
+    found = requests_in(deployment, form, traffic, [float(stage.least_pool_bytes) for stage in stages])
     if found >= deployment.parallelism.dp:
         return found
     # A server that runs has room for one request at least: where the value has none, the upper end of its band counts.
-    return requests_in(deployment, form, traffic, [float(stage.kv_pool_high_bytes) for stage in stages])
+    return requests_in(deployment, form, traffic, [float(stage.least_pool_high_bytes) for stage in stages])
 
 
 def server_of(deployment: Deployment, clock: LaneClock, steps: Pace, room: float) -> Server:

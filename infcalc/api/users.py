@@ -253,26 +253,14 @@ def service(deployment: Deployment, form: KvFormat, pools: Sequence[Pool], traff
     """Return the requests and users that ``pools`` (one per pipeline stage) serve; the scarcest stage decides."""
     reserved = admission(deployment.rules.engine).reserves_answer
     dp = deployment.parallelism.dp
-    cuts = [
-        plan(
-            deployment.model,
-            form,
-            deployment.parallelism,
-            deployment.rules,
-            page_settings(deployment),
-            stage=stage,
-        )
-        for stage in range(len(pools))
-    ]
-    each = [_demand(deployment, cut, traffic, reserved=reserved) for cut in cuts]
+    each = _demands(deployment, form, traffic, len(pools), reserved=reserved)
 
     def fitting(sizes: Sequence[int], probability: float | None = None) -> int:
-        counts = []
-        for size, cut, one in zip(sizes, cuts, each, strict=True):
-            if one.mean_bytes > 0:
-                count = int(requests_within(paged_bytes(size, cut), one, probability) + 1e-9)
-                slots = state_slots(size, cut)
-                counts.append((count if slots is None else min(count, slots)) * dp)
+        counts = [
+            int(_held(size, cut, one, probability) + 1e-9) * dp
+            for size, (cut, one) in zip(sizes, each, strict=True)
+            if one.mean_bytes > 0
+        ]
         return min(counts, default=0)
 
     values = [pool.value_bytes for pool in pools]
@@ -304,8 +292,8 @@ def requests_in(deployment: Deployment, form: KvFormat, traffic: Traffic, pools:
     Of the whole replica, not rounded; infinite where a request holds nothing.
     """
     reserved = admission(deployment.rules.engine).reserves_answer
-    each = [_demand(deployment, form, stage, traffic, reserved=reserved) for stage in range(len(pools))]
-    counts = [requests_within(size, one) for size, one in zip(pools, each, strict=True) if one.mean_bytes > 0]
+    each = _demands(deployment, form, traffic, len(pools), reserved=reserved)
+    counts = [_held(size, cut, one) for size, (cut, one) in zip(pools, each, strict=True) if one.mean_bytes > 0]
     return min(counts, default=float("inf")) * deployment.parallelism.dp
 
 
@@ -411,6 +399,24 @@ def _lengths(value: str | int | None, option: str) -> Lengths:
         return parse_lengths(str(value))
     except ValueError as wrong:
         raise UsageError(str(wrong), place=option, hint=f"write {FORMS}") from None
+
+
+def _held(pool_bytes: float, cut: PagePlan, one: Demand, probability: float | None = None) -> float:
+    """Return the requests that a pool holds: in its pages, and in its slots of recurrent states where it has such."""
+    whole = int(pool_bytes)
+    slots = state_slots(whole, cut)
+    if slots is None:
+        return requests_within(pool_bytes, one, probability)
+    return min(requests_within(paged_bytes(whole, cut), one, probability), slots)
+
+
+def _demands(
+    deployment: Deployment, form: KvFormat, traffic: Traffic, num_stages: int, *, reserved: bool
+) -> list[tuple[PagePlan, Demand]]:
+    """Return for each pipeline stage how its pool is cut and what a request holds of it."""
+    rules, settings, parallelism = deployment.rules, page_settings(deployment), deployment.parallelism
+    cuts = [plan(deployment.model, form, parallelism, rules, settings, stage=stage) for stage in range(num_stages)]
+    return [(cut, _demand(deployment, cut, traffic, reserved=reserved)) for cut in cuts]
 
 
 def _demand(deployment: Deployment, cut: PagePlan, traffic: Traffic, *, reserved: bool) -> Demand:

@@ -310,7 +310,7 @@ class Pages:
     sequence_blocks: int
     paged_bytes: int
     """What of the pool is cut into pages."""
-    state_slots: int | None = None
+    num_state_slots: int | None = None
     """Sequences that a pool of recurrent states admits, beside that of the pages."""
 
 
@@ -395,7 +395,7 @@ def _pages(pool_bytes: int, cut: PagePlan, context_tokens: int, rules: EngineRul
         null_blocks=min(rules.null_blocks, blocks),
         sequence_blocks=max(taken, window_blocks(cut, context_tokens)),
         paged_bytes=paged_bytes(pool_bytes, cut),
-        state_slots=state_slots(pool_bytes, cut),
+        num_state_slots=state_slots(pool_bytes, cut),
     )
 
 
@@ -406,7 +406,7 @@ def evidence() -> tuple[Evidence, ...]:
     return (
         Evidence(
             rule="band of the pool",
-            figures=f"{_DEVIATION_SHARE} of the combined deviation, so that 72 to 92 % of the pools lie within (45 logs)",
+            figures=f"{_DEVIATION_SHARE} of the combined deviation: 72 to 92 % of the pools lie within (45 logs)",
             mechanism="the modelled parts deviate independently, and their bands span all that was seen of each",
             about=("_DEVIATION_SHARE",),
         ),

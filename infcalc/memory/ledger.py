@@ -92,7 +92,7 @@ class Ledger:
     sequences: int
     sequences_low: int
     sequences_high: int
-    state_slots: int | None
+    num_state_slots: int | None
     """Sequences that a pool of recurrent states admits on a rank; None where states share the pool of the blocks."""
     request_tokens: int
     """The longest sequence that must fit: ``max_model_len`` where the engine checks it, else the asked length."""
@@ -219,7 +219,7 @@ def _of_stage(
         sequences=held(least),
         sequences_low=held(lowest),
         sequences_high=held(most),
-        state_slots=state_slots(least, cut),
+        num_state_slots=state_slots(least, cut),
         request_tokens=wanted,
         request_bytes=request,
         needed_bytes=needed,

@@ -4,10 +4,14 @@ import pytest
 
 from infcalc.api import Ask, Load, concurrency, memory
 from infcalc.api.answer import Answer
+from infcalc.api.deployment import load, resolve
 from infcalc.api.filling import MemoryResult
+from infcalc.api.servers import room_for
 from infcalc.cli.app import run
 from infcalc.errors import UsageError
 from infcalc.report.views import memory as views
+from infcalc.spec.kv import KV_FORMATS
+from infcalc.workload.lengths import parse_lengths
 
 
 def filled(contexts: tuple[int, ...] = (), /, **asked: object) -> Answer[MemoryResult]:
@@ -78,12 +82,12 @@ def test_engines_that_check_no_length_start_and_reject_later(engine: str) -> Non
 @pytest.mark.parametrize("command", [memory, concurrency])
 def test_a_length_that_most_requests_exceed_is_refused(command: object) -> None:
     assert callable(command)
-    load = Load(input_tokens=500, output_tokens=250)
+    fixed = Load(input_tokens=500, output_tokens=250)
     with pytest.raises(UsageError, match="longer than 600 tokens") as refused:
-        command(Ask(max_model_len=600), requests=load)
+        command(Ask(max_model_len=600), requests=fixed)
     assert (refused.value.exit_code, refused.value.place) == (2, "--max-model-len")
     assert "--max-model-len 750 " in str(refused.value.hint)
-    assert command(Ask(max_model_len=750), requests=load).result
+    assert command(Ask(max_model_len=750), requests=fixed).result
     # Some that are too long are only warned of.
     some = Load(input_tokens="lognormal:mean=500,cv=1", output_tokens=250)
     assert any("longer than the" in text for text in command(Ask(max_model_len=1000), requests=some).warnings)
@@ -109,7 +113,7 @@ def test_llama_cpp_allocates_the_cells_of_its_context_and_no_more() -> None:
 
 def test_slots_of_recurrent_states_are_told() -> None:
     answer = filled(models=("qwen3-next-80b",), gpus=("h200",), num_gpus=2, engine="sglang")
-    slots = answer.result.state_slots
+    slots = answer.result.num_state_slots
     assert slots
     assert any(f"{slots:,} slots" in text for text in answer.assumptions)
     many = memory(
@@ -124,3 +128,13 @@ def test_requests_fill_the_pool_of_the_least_rank() -> None:
     found = memory(ask, requests=Load(input_tokens=4000, output_tokens=2)).result
     assert found.requests is not None
     assert found.requests * 4001 <= found.kv_blocks * found.block_tokens
+
+
+def test_a_server_has_room_for_what_the_least_rank_and_the_slots_hold() -> None:
+    for ask in (
+        Ask(models=("llama3-70b",), gpus=("h100",), num_gpus=16),
+        Ask(models=("qwen3-next-80b",), gpus=("h200",), num_gpus=2, engine="sglang"),
+    ):
+        (of,) = resolve(ask, load(ask))
+        held = memory(ask, requests=Load(input_tokens=16, output_tokens=16)).result.requests
+        assert int(room_for(of, KV_FORMATS["bf16"], parse_lengths("16"), parse_lengths("16"))) == held

@@ -102,7 +102,8 @@ BARE = {
     **dict.fromkeys(
         words(
             "cost_ratio verify_ratio fixed_ratio gqa_saving_factor gain_over_fp16 gain_over_fp16_nominal compression "
-            "speedup speedup_low speedup_high sampler_logit_copies hidden_copies moe_hidden_copies "
+            "speedup speedup_low speedup_high sampler_logit_copies sampler_high_logit_copies hidden_copies "
+            "moe_hidden_copies state_pool_ratio "
             "reduced_hidden_copies stream_copies sampler_hidden_copies split_gemm_copies absorbed_latent_copies "
             "max_concurrency max_concurrency_low max_concurrency_high"
         ),
@@ -113,7 +114,7 @@ BARE = {
         "a probability, the field's word",
     ),
     "kv_bytes_per_token_bf16": "bytes per token, and at which precision",
-    **dict.fromkeys(words("since until"), "versions"),
+    **dict.fromkeys(words("since until least_capability below_capability"), "versions"),
     "log_deviation": "of a logarithm, which has no unit",
     **dict.fromkeys(
         words(

@@ -186,7 +186,7 @@ def test_recurrent_states_of_sglang_have_slots_in_a_pool_of_their_own() -> None:
     slot = constant_bytes(kv_components(of.model, BF16, parallelism=of.parallelism))
     assert pages.slot_bytes == slot
     slots = int(found.kv_pool_bytes * 0.9 / 1.9) // slot
-    assert found.state_slots == slots
+    assert found.num_state_slots == slots
     assert found.kv_cache_tokens == found.kv_blocks == (found.kv_pool_bytes - slots * slot) // 12_288
     assert 2.2e6 < found.kv_cache_tokens < 2.4e6
     assert book(of, 16).sequences == slots
@@ -194,8 +194,8 @@ def test_recurrent_states_of_sglang_have_slots_in_a_pool_of_their_own() -> None:
     # Each draft token keeps a copy of the state.
     drafting = plan(of.model, BF16, of.parallelism, of.rules, replace(page_settings(of), num_draft_tokens=2))
     assert drafting.slot_bytes > 3 * slot - 1
-    assert book(deployment("qwen3-next-80b", "h200", 2)).state_slots is None
-    assert book(deployment("qwen3-8b", "h200", 2, engine="sglang")).state_slots is None
+    assert book(deployment("qwen3-next-80b", "h200", 2)).num_state_slots is None
+    assert book(deployment("qwen3-8b", "h200", 2, engine="sglang")).num_state_slots is None
 
 
 @given(pool_gib=st.floats(0.01, 60))
