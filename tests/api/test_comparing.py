@@ -167,6 +167,9 @@ def test_llama_cpp_is_exact_to_the_byte() -> None:
     assert line(answer, "kv_cache_tokens").predicted == 16_384
     assert answer.result.gpu == "rtx-4090"
     assert answer.result.verdict == "KV pool predicted exactly: 1.06 GiB"
+    # The log's buffers of GPU and host together: the input embedding, 532 MiB in Q8_0, lies on the host.
+    weights = line(answer, "weights_bytes")
+    assert weights.predicted == pytest.approx(weights.measured, rel=0.001)
 
 
 def test_the_compute_buffer_of_llama_cpp_depends_on_flash_attention() -> None:

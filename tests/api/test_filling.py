@@ -138,3 +138,10 @@ def test_a_server_has_room_for_what_the_least_rank_and_the_slots_hold() -> None:
         (of,) = resolve(ask, load(ask))
         held = memory(ask, requests=Load(input_tokens=16, output_tokens=16)).result.requests
         assert int(room_for(of, KV_FORMATS["bf16"], parse_lengths("16"), parse_lengths("16"))) == held
+
+
+def test_a_length_is_lowered_to_what_the_least_rank_holds() -> None:
+    shorter = filled(models=("deepseek-v3",), gpus=("a100-80gb",), num_gpus=16, weights="int4", memory_fraction=0.44)
+    assert shorter.result.fits
+    assert shorter.result.starts_with
+    assert shorter.result.max_model_len == shorter.result.kv_blocks * shorter.result.block_tokens
