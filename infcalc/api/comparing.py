@@ -11,7 +11,7 @@ from infcalc.api.contradictions import contradictions
 from infcalc.api.deployment import Ask, Deployment, check_numbers, deploy, kv_format, load, single_kv_dtype
 from infcalc.api.expecting import expected
 from infcalc.api.from_log import FromLog, asked_by, draft_tokens, has_experts, runtime_weights
-from infcalc.api.residuals import CompareLine, residual_lines, signed
+from infcalc.api.residuals import CompareLine, residual_lines, signed, with_refused_pool
 from infcalc.api.sizing import deployment_budgets, fraction_warnings
 from infcalc.engines.logs.reader import looked_for, read_log
 from infcalc.engines.logs.reading import EngineLog, Quantity
@@ -87,7 +87,7 @@ def compare_text(
             place=place,
             hint=f"paste from the start of the engine to its first request; lines looked for: {looked_for()}",
         )
-    return _answer(log, ask or Ask(), place=place, explain=explain)
+    return _answer(with_refused_pool(log), ask or Ask(), place=place, explain=explain)
 
 
 def _not_a_log(text: str, place: str) -> FileProblem:
@@ -130,7 +130,7 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
     if log.failures:
         from infcalc.api.remedies import explained  # noqa: PLC0415 - only for engines that refused
 
-        refusals = explained(log, stated.ask, deployment, form)
+        refusals = explained(log, stated.ask, deployment, form, (model_entry, gpu_entry))
     errors = [abs(line.error_fraction) for line in lines if line.error_fraction is not None]
     result = CompareResult(
         verdict=_verdict(lines, refusals),

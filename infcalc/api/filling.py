@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
+from infcalc.api.changes import can_serve, families
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, merged_inputs, resolve
 from infcalc.api.ledger import admitted_sequences, deployment_ledger, longest_for, state_warnings
 from infcalc.api.offloading import kv_host_tokens, offload_notes
@@ -26,21 +27,16 @@ from infcalc.spec.explain import Explanation, Input
 from infcalc.units import KIB, format_bytes
 
 if TYPE_CHECKING:
+    from infcalc.api.changes import Candidate
     from infcalc.api.users import Asked, Load, Service, Traffic
     from infcalc.catalog.lookup import Catalog
     from infcalc.engines.rules import EngineRules
     from infcalc.memory.ledger import Ledger, Line
     from infcalc.spec.kv import KvFormat
-    from infcalc.spec.parallelism import Parallelism
 
 DEFAULT_CONTEXT = 4 * KIB
 _DOES_NOT_FIT = 3
-_MAX_GPUS = 64
-_HIGHER_FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.95, 0.97)
-"""Tried one after the other; what each is a fraction of is the engine's own."""
 _MOST_CHANGES = 8
-_SIXTEEN_BITS = 16
-_FEW_SEQUENCES = 16
 
 
 @frozen
@@ -489,94 +485,22 @@ def _changes(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat,
         max_model_len=deployment.max_model_len,
     )
     found: list[Change] = []
-    for family in _families(one, deployment, form, serving=wanted.users is not None):
-        for text, changed in family:
-            change = _verified(text, changed, catalog, wanted)
+    longest = longest_for(deployment, form)
+    for family in families(one, deployment, form, longest=longest, serving=wanted.users is not None):
+        for candidate in family:
+            change = _verified(candidate, catalog, wanted)
             if change is not None:
                 found.append(change)
                 break
     return tuple(found[:_MOST_CHANGES])
 
 
-def _families(ask: Ask, deployment: Deployment, form: KvFormat, *, serving: bool) -> list[list[tuple[str, Ask]]]:
-    ranks = deployment.parallelism
-    more = []
-    number = ranks.num_gpus * 2
-    while number <= _MAX_GPUS:
-        wider = replace(ask, num_gpus=number, tp=None, pp=ranks.pp, dp=ranks.dp)
-        more.append((f"--gpus {number} (TP {number // (ranks.pp * ranks.dp)})", wider))
-        number *= 2
-    families = [more, _more_tp(ask, ranks)]
-    longest = longest_for(deployment, form)
-    if deployment.rules.checks_longest and 0 < longest < deployment.max_model_len:
-        families.append([(f"--max-model-len {longest}", replace(ask, max_model_len=longest))])
-    if deployment.fraction is not None:
-        families.append(
-            [
-                (f"{deployment.rules.fraction_flag} {share}", replace(ask, memory_fraction=share))
-                for share in _HIGHER_FRACTIONS
-                if share > deployment.fraction
-            ]
-        )
-    if form.element_bits >= _SIXTEEN_BITS:
-        families.append([("--kv-dtype fp8", replace(ask, kv_dtypes=("fp8",)))])
-    families.append(
-        [
-            (f"--weights {word}", replace(ask, weights=word))
-            for word, bits in (("fp8", 8), ("int4", 4))
-            if _narrower(deployment, bits)
-        ]
-    )
-    if deployment.max_num_seqs > _FEW_SEQUENCES and not serving:
-        families.append([(f"--max-num-seqs {_FEW_SEQUENCES}", replace(ask, max_num_seqs=_FEW_SEQUENCES))])
-    both = [("--weights fp8 --kv-dtype fp8", replace(ask, weights="fp8", kv_dtypes=("fp8",)))]
-    if _narrower(deployment, 8) and form.element_bits >= _SIXTEEN_BITS:
-        families.append(both)
-    return families
-
-
-def _more_tp(ask: Ask, ranks: Parallelism) -> list[tuple[str, Ask]]:
-    """Return the same GPUs with TP instead of attention DP, and instead of pipeline stages: weights are split more."""
-    ways = [(ranks.tp * ranks.dp, ranks.pp, 1), (ranks.tp * ranks.pp, 1, ranks.dp), (ranks.num_gpus, 1, 1)]
-    found = []
-    for tp, pp, dp in dict.fromkeys(ways):
-        if tp > ranks.tp:
-            whole = ranks.ep > 1 and ranks.ep == ranks.tp * ranks.dp
-            text = f"--tp {tp} --pp {pp} --dp {dp} on the same GPUs"
-            found.append((text, replace(ask, tp=tp, pp=pp, dp=dp, ep=tp * dp if whole else ask.ep)))
-    return found
-
-
-def _narrower(deployment: Deployment, bits: int) -> bool:
-    from infcalc.spec.weights import weight_format  # noqa: PLC0415 - only where something does not fit
-
-    try:
-        return weight_format(deployment.weights).element_bits > bits
-    except InfcalcError:
-        return False
-
-
-def _verified(text: str, ask: Ask, catalog: Catalog, wanted: _Wanted) -> Change | None:
+def _verified(candidate: Candidate, catalog: Catalog, wanted: _Wanted) -> Change | None:
     """Return the change with its figures where the same ledger says that it fits, else None."""
     try:
-        (deployment,) = resolve(ask, catalog)
-        form, _, _ = kv_format(deployment, ask.kv_dtypes[0])
-        verdict = kv_verdict(
-            deployment.rules.engine,
-            deployment.rules.version,
-            deployment.gpu,
-            form.name,
-            cache=cache_kind(deployment.model),
-        )
-        if verdict.supported is False:
-            return None
-        if ask.weights is not None:
-            rules = deployment.rules
-            computed = weights_verdict(rules.engine, rules.version, deployment.gpu, deployment.weights)
-            if computed.supported is False:
-                return None
-        # A fraction that starves what lives outside it is no mend.
-        if ask.memory_fraction is not None and fraction_warnings(deployment, deployment_budgets(deployment)):
+        (deployment,) = resolve(candidate.ask, catalog)
+        form, _, _ = kv_format(deployment, candidate.ask.kv_dtypes[0])
+        if not can_serve(candidate, deployment, form):
             return None
         book = deployment_ledger(deployment, form, context_tokens=wanted.context_tokens)
         served, asked = _served(deployment, form, book, wanted)
@@ -586,7 +510,7 @@ def _verified(text: str, ask: Ask, catalog: Catalog, wanted: _Wanted) -> Change 
         return None
     low, middle, high = _sequences(book, served)
     return Change(
-        change=text,
+        change=candidate.text,
         needed_bytes=book.needed_bytes,
         needed_bytes_low=book.needed_bytes_low,
         needed_bytes_high=book.needed_bytes_high,

@@ -1,11 +1,16 @@
-"""Why an engine refused to start, in words, and what would fit: each remedy verified by the same prediction."""
+"""Why an engine refused to start, in words, and what would fit.
+
+Each remedy is verified by the same prediction, corrected by what the refusal shows of the memory that was there.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
-from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve
+from infcalc.api.changes import Candidate, Kind, can_serve, families
+from infcalc.api.deployment import Ask, Deployment, deploy, kv_format, single_kv_dtype
 from infcalc.api.expecting import Expected, expected
 from infcalc.api.sizing import deployment_budgets, page_settings
 from infcalc.engines.logs.reading import EngineLog, Failure, FailureKind, Quantity
@@ -14,14 +19,28 @@ from infcalc.errors import InfcalcError
 from infcalc.frozen import frozen
 from infcalc.memory.blocks import plan
 from infcalc.memory.ledger import longest_that_fits
-from infcalc.spec.kv import KV_FORMATS
 from infcalc.units import format_memory
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from infcalc.catalog.lookup import GpuEntry, ModelEntry
     from infcalc.spec.kv import KvFormat
 
-_HIGHER_FRACTIONS = (0.92, 0.95, 0.97)
+Entries: TypeAlias = "tuple[ModelEntry, GpuEntry]"
 _HUNDREDTH = 100
+
+
+@frozen
+class _Refused:
+    """What was refused: the log, the deployment that it states, what was expected of it, and where changes resolve."""
+
+    log: EngineLog
+    ask: Ask
+    deployment: Deployment
+    form: KvFormat
+    base: Expected
+    entries: Entries
 
 
 @frozen
@@ -35,8 +54,13 @@ class Refusal:
     remedies: tuple[str, ...]
 
 
-def explained(log: EngineLog, ask: Ask, deployment: Deployment, form: KvFormat) -> tuple[Refusal, ...]:
-    """Return each refusal of a log with its meaning and its remedies."""
+def explained(
+    log: EngineLog, ask: Ask, deployment: Deployment, form: KvFormat, entries: Entries
+) -> tuple[Refusal, ...]:
+    """Return each refusal of a log with its meaning and its remedies, on the model and card of ``entries``."""
+    case = _Refused(
+        log=log, ask=ask, deployment=deployment, form=form, base=expected(deployment, form), entries=entries
+    )
     unique = {failure.kind: failure for failure in log.failures}
     return tuple(
         Refusal(
@@ -44,7 +68,7 @@ def explained(log: EngineLog, ask: Ask, deployment: Deployment, form: KvFormat) 
             line=failure.line,
             text=failure.text,
             explanation=_meaning(failure, log),
-            remedies=_remedies(failure, ask, deployment, form, failure.max_model_len or deployment.max_model_len),
+            remedies=_remedies(failure, case),
         )
         for failure in unique.values()
     )
@@ -79,30 +103,91 @@ def _size(value: float | None) -> str:
     return "an unstated amount" if value is None else format_memory(round(value))
 
 
-def _remedies(failure: Failure, ask: Ask, deployment: Deployment, form: KvFormat, length: int) -> tuple[str, ...]:
-    found: list[str] = []
-    if failure.kind is FailureKind.FREE_MEMORY and failure.available_bytes and failure.total_bytes:
+def _remedies(failure: Failure, case: _Refused) -> tuple[str, ...]:
+    length = failure.max_model_len or case.deployment.max_model_len
+    case = replace(case, ask=replace(case.ask, kv_dtypes=(case.form.name,), max_model_len=length))
+    match failure.kind:
+        case FailureKind.FREE_MEMORY:
+            return _with_what_was_free(failure, case)
+        case FailureKind.OUT_OF_MEMORY:
+            found = _freeing(failure.needed_bytes or 0.0, case)
+            return found or ("no lower fraction, and neither narrower weights nor more GPUs, frees as much",)
+        case FailureKind.ONE_REQUEST | FailureKind.NO_ROOM:
+            shown = _shown_by(failure, case.log, case.base)
+            found = (*_shorter(failure, case, length, shown), *_changed(case, shown))
+            return found or ("none of a shorter length, another precision, a higher fraction or more GPUs fits",)
+        case _:
+            assert_never(failure.kind)
+
+
+def _with_what_was_free(failure: Failure, case: _Refused) -> tuple[str, ...]:
+    found = []
+    if failure.available_bytes and failure.total_bytes:
         highest = int(failure.available_bytes / failure.total_bytes * _HUNDREDTH) / _HUNDREDTH
-        flag = deployment.rules.fraction_flag
         if 0 < highest < 1:
-            asked = replace(ask, memory_fraction=highest)
-            pool = _pool(asked, form)
-            fits = "" if pool is None else f": a KV pool of {_size(pool)} is predicted"
-            found.append(f"{flag} {highest:g} is the highest that starts with what was free{fits}")
-        found.append("free the memory that other processes hold, or wait until they have ended")
-        return tuple(found)
-    longest = _longest(deployment, form, length, failure.available_bytes)
+            flag = case.deployment.rules.fraction_flag
+            said = f"{flag} {highest:g} is the highest that passes with what was free"
+            found.append(said + _predicted_then(replace(case.ask, memory_fraction=highest), case.entries))
+    found.append("free the memory that other processes hold, or wait until they have ended")
+    return tuple(found)
+
+
+def _predicted_then(ask: Ask, entries: Entries) -> str:
+    """Return in words what is predicted with a lower fraction: a pool, and whether it holds one sequence."""
+    changed = _resolved(ask, entries)
+    pool = None if changed is None else changed.expectation.span(Quantity.POOL)
+    if changed is None or pool is None:
+        return ""
+    enough = 0 < pool.value >= changed.expectation.one_request_bytes
+    less = "" if enough else f", too little for one sequence of {changed.deployment.max_model_len:,} tokens"
+    return f": a KV pool of {_size(pool.value)} is predicted{less}"
+
+
+# What a refusal shows, over what was predicted ----------------------------------------------------------------------
+
+
+@frozen
+class _Shown:
+    """What a log shows of the memory that the prediction does not know, on the governing GPU."""
+
+    pool_bytes: float | None
+    """KV pool that the engine had; None: the log does not tell, and the prediction holds."""
+    shift_bytes: float
+    """What it had more than predicted: whatever the cause, it is there after a change as well."""
+    need_factor: float
+    """KV of one sequence, as the engine has it, over the predicted."""
+
+
+def _shown_by(failure: Failure, log: EngineLog, base: Expected) -> _Shown:
+    span, figure = base.span(Quantity.POOL), log.figure(Quantity.POOL)
+    predicted = 0.0 if span is None else span.value
+    pool = failure.available_bytes
+    if pool is None and figure is not None:
+        pool = figure.value
+    if pool is None and failure.estimated_tokens and failure.max_model_len and base.plain:
+        pool = base.one_request_bytes * failure.estimated_tokens / failure.max_model_len
+    if pool is None and failure.kind is FailureKind.NO_ROOM:
+        pool = 0.0
+    factor = 1.0
+    if failure.needed_bytes and base.one_request_bytes and failure.kind is FailureKind.ONE_REQUEST:
+        factor = failure.needed_bytes / base.one_request_bytes
+    return _Shown(pool_bytes=pool, shift_bytes=0.0 if pool is None else pool - predicted, need_factor=factor)
+
+
+def _shorter(failure: Failure, case: _Refused, length: int, shown: _Shown) -> tuple[str, ...]:
+    found = []
+    longest = _longest(case.deployment, case.form, length, shown)
     stated = failure.estimated_tokens if failure.kind is FailureKind.ONE_REQUEST else None
     if stated:
         agreed = " and by infcalc's" if stated == longest else ""
         found.append(f"--max-model-len {stated} is the longest by the engine's own figures{agreed}")
     if longest and longest < length and longest != stated:
-        found.append(f"--max-model-len {longest} is the longest that is predicted to fit")
-    found += [text for text, asked, kv in _changes(ask, deployment, form) if _fits(asked, kv, length)]
-    return tuple(found) or ("none of a shorter length, another KV precision, a higher fraction or twice the GPUs fits",)
+        basis = "is predicted to fit" if shown.pool_bytes is None else "fits into what the engine had"
+        found.append(f"--max-model-len {longest} is the longest that {basis}")
+    return tuple(found)
 
 
-def _longest(deployment: Deployment, form: KvFormat, length: int, available: float | None) -> int:
+def _longest(deployment: Deployment, form: KvFormat, length: int, shown: _Shown) -> int:
     """Return the longest sequence that fits into what the engine had, else into what is predicted; 0 where none."""
     if deployment.rules.fraction_base is FractionBase.NONE:
         return 0
@@ -110,47 +195,108 @@ def _longest(deployment: Deployment, form: KvFormat, length: int, available: flo
     found = []
     for budget in deployment_budgets(deployment):
         cut = plan(deployment.model, form, deployment.parallelism, deployment.rules, settings, stage=budget.stage)
-        pool = budget.kv_pool_bytes if available is None else max(0, int(available))
-        found.append(longest_that_fits(pool, cut, deployment.rules, settings))
+        pool = budget.kv_pool_bytes if shown.pool_bytes is None else max(0.0, shown.pool_bytes)
+        found.append(longest_that_fits(int(pool / shown.need_factor), cut, deployment.rules, settings))
     return min(found)
 
 
-def _changes(ask: Ask, deployment: Deployment, form: KvFormat) -> list[tuple[str, Ask, KvFormat]]:
-    changes = []
-    if form.element_bits > KV_FORMATS["fp8"].element_bits and deployment.rules.engine != "llama.cpp":
-        changes.append(("--kv-cache-dtype fp8", ask, KV_FORMATS["fp8"]))
-    share = deployment.fraction
-    if share is not None:
-        higher = next((one for one in _HIGHER_FRACTIONS if one > share), None)
-        if higher is not None:
-            text = f"{deployment.rules.fraction_flag} {higher:g}"
-            changes.append((text, replace(ask, memory_fraction=higher), form))
-    if deployment.weights in {"bf16", "fp16"}:
-        changes.append(("weights in fp8", replace(ask, weights="fp8"), form))
-    ranks = deployment.parallelism
-    wider = replace(ask, num_gpus=None, tp=2 * ranks.tp, pp=ranks.pp, dp=ranks.dp)
-    changes.append((f"tensor parallelism over {2 * ranks.tp} GPUs", wider, form))
-    return changes
+def _changed(case: _Refused, shown: _Shown) -> tuple[str, ...]:
+    """Return the nearest change of each kind with which one sequence fits, in the light of what the log shows."""
+    found: dict[Kind, str] = {}
+    for candidate, changed in _candidates(case):
+        if candidate.kind in found or (candidate.kind is Kind.BOTH and {Kind.KV, Kind.WEIGHTS} & set(found)):
+            continue
+        pool = changed.expectation.span(Quantity.POOL)
+        # Other ranks shift otherwise: more than predicted is not counted on.
+        spread = candidate.kind in {Kind.GPUS, Kind.RANKS}
+        shift = min(0.0, shown.shift_bytes) if spread else shown.shift_bytes
+        needed = changed.expectation.one_request_bytes * shown.need_factor
+        if pool is not None and pool.value > 0 and pool.value + shift >= max(needed, 1):
+            found[candidate.kind] = _words(candidate, changed.deployment)
+    return tuple(found.values())
 
 
-def _fits(ask: Ask, form: KvFormat, length: int) -> bool:
-    expectation = _expected(replace(ask, max_model_len=length), form)
-    if expectation is None:
-        return False
-    pool = expectation.span(Quantity.POOL)
-    return pool is not None and pool.value > 0 and pool.value >= expectation.one_request_bytes
+def _freeing(lacked_bytes: float, case: _Refused) -> tuple[str, ...]:
+    """Return what leaves the device as much more as it lacked, and still holds one sequence.
+
+    After the pool was set a lower fraction does; before, only what takes less beside the pool.
+    """
+    found: dict[Kind, str] = {}
+    if case.log.figure(Quantity.POOL) is not None:
+        lower = _lower_fraction(lacked_bytes, case)
+        if lower is not None:
+            found[Kind.FRACTION] = f"{case.deployment.rules.fraction_flag} {lower:g} leaves as much more free"
+    for candidate, changed in _candidates(case):
+        if candidate.kind in found or candidate.kind not in {Kind.GPUS, Kind.RANKS, Kind.WEIGHTS}:
+            continue
+        pool = changed.expectation.span(Quantity.POOL)
+        fits = pool is not None and 0 < pool.value >= changed.expectation.one_request_bytes
+        if fits and _beside(case.base) - _beside(changed.expectation) > lacked_bytes:
+            found[candidate.kind] = _words(candidate, changed.deployment)
+    return tuple(found.values())
 
 
-def _pool(ask: Ask, form: KvFormat) -> float | None:
-    expectation = _expected(ask, form)
-    span = None if expectation is None else expectation.span(Quantity.POOL)
-    return None if span is None else span.value
+def _candidates(case: _Refused) -> Iterator[tuple[Candidate, _Changed]]:
+    """Yield each change that the engine can do, with what is expected of it."""
+    for family in families(case.ask, case.deployment, case.form):
+        for candidate in family:
+            changed = _resolved(candidate.ask, case.entries)
+            if changed is not None and can_serve(candidate, changed.deployment, changed.form):
+                yield candidate, changed
 
 
-def _expected(ask: Ask, form: KvFormat) -> Expected | None:
-    """Return what a changed deployment is expected to have; None where it cannot be."""
+def _lower_fraction(lacked_bytes: float, case: _Refused) -> float | None:
+    """Return the highest fraction, in hundredths, whose pool is smaller by what was lacked and holds one sequence."""
+    span, own = case.base.span(Quantity.POOL), case.deployment.fraction
+    if span is None or own is None:
+        return None
+    for hundredths in range(math.ceil(own * _HUNDREDTH) - 1, 0, -1):
+        changed = _resolved(replace(case.ask, memory_fraction=hundredths / _HUNDREDTH), case.entries)
+        pool = None if changed is None else changed.expectation.span(Quantity.POOL)
+        if changed is None or pool is None or pool.value < max(1, changed.expectation.one_request_bytes):
+            return None
+        if span.value - pool.value >= lacked_bytes:
+            return hundredths / _HUNDREDTH
+    return None
+
+
+def _beside(expectation: Expected) -> float:
+    spans = [expectation.span(one) for one in (Quantity.WEIGHTS, Quantity.NON_TORCH, Quantity.ACTIVATION)]
+    return sum(span.value for span in spans if span is not None)
+
+
+_KV_FLAGS = {"vllm": "--kv-cache-dtype fp8", "sglang": "--kv-cache-dtype fp8_e4m3"}
+
+
+def _words(candidate: Candidate, deployment: Deployment) -> str:
+    """Return a change as the user of an engine says it."""
+    value = candidate.value
+    return {
+        Kind.GPUS: f"tensor parallelism over {deployment.parallelism.tp} GPUs",
+        Kind.RANKS: f"{value} on the same GPUs",
+        Kind.LENGTH: candidate.text,
+        Kind.FRACTION: f"{deployment.rules.fraction_flag} {value}",
+        Kind.KV: _KV_FLAGS.get(deployment.rules.engine, f"a KV cache in {value}"),
+        Kind.WEIGHTS: f"weights in {value}",
+        Kind.SEQUENCES: f"at most {value} sequences at once",
+        Kind.BOTH: f"weights and KV cache in {value}",
+    }[candidate.kind]
+
+
+@frozen
+class _Changed:
+    """A change, resolved on the same card, and what is expected of it."""
+
+    deployment: Deployment
+    form: KvFormat
+    expectation: Expected
+
+
+def _resolved(ask: Ask, entries: Entries) -> _Changed | None:
+    """Return what a changed ask means on the same card, and what is expected of it; None where it cannot be."""
     try:
-        changed = resolve(ask, load(ask))[0]
-        return expected(changed, kv_format(changed, form.name)[0])
+        changed = deploy(ask, *entries)
+        form = kv_format(changed, single_kv_dtype(ask))[0]
+        return _Changed(deployment=changed, form=form, expectation=expected(changed, form))
     except InfcalcError:
         return None

@@ -6,14 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.attribution import Part, activation, non_torch, pool_parts
-from infcalc.engines.logs.reading import EngineLog, Figure, Quantity
+from infcalc.engines.logs.reading import EngineLog, FailureKind, Figure, Quantity
 from infcalc.frozen import frozen
-from infcalc.units import format_memory
+from infcalc.units import GIB, format_memory
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
     from infcalc.api.expecting import Expected, Span
 
+_HALF_STEP_BYTES = 0.005 * GIB
+"""Refusals print hundredths of a GiB."""
 _CLOSE = 0.01
 _ROUNDING = 1.01
 """Printed digits are rounded, some of them twice."""
@@ -81,6 +83,18 @@ _BY_DESIGN = {
     Quantity.BYTES_PER_TOKEN: "model or KV precision differ",
     Quantity.BLOCK_TOKENS: "block size of another backend, or grown to the page of a recurrent layer",
 }
+
+
+def with_refused_pool(log: EngineLog) -> EngineLog:
+    """Return a log with the KV pool that only a refusal names: the engine had measured it."""
+    stated = [one for one in log.failures if one.kind is FailureKind.ONE_REQUEST and one.available_bytes is not None]
+    if not stated or log.figure(Quantity.POOL) is not None:
+        return log
+    last = stated[-1]
+    pool = Figure(
+        quantity=Quantity.POOL, value=last.available_bytes or 0.0, half_step=_HALF_STEP_BYTES, line=last.line, rank=""
+    )
+    return replace(log, figures=(*log.figures, pool))
 
 
 def _measured(log: EngineLog) -> dict[Quantity, Figure]:

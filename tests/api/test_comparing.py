@@ -483,3 +483,67 @@ def test_only_errors_with_a_mend_come_out_of_a_mutilated_log(
 def test_any_mixture_of_lines_is_read_or_refused(words: list[str]) -> None:
     refusal = refusal_of("\n".join(words), Ask(gpus=("h100",), models=("llama3-8b",)))
     assert refusal is None or refusal.exit_code in {2, 6}
+
+
+SMALLER_THAN_PREDICTED = """\
+INFO 04-20 10:00:01 [core.py:90] Initializing a V1 LLM engine (v0.19.0) with config: \
+model='meta-llama/Llama-3.1-8B-Instruct', dtype=torch.bfloat16, max_seq_len=65536, tensor_parallel_size=1, \
+quantization=None, kv_cache_dtype=auto
+ValueError: To serve at least one request with the models's max seq len (65536), (8.00 GiB KV cache is needed, which \
+is larger than the available KV cache memory (3.10 GiB). Based on the available memory, the estimated maximum model \
+length is 25392. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.
+"""
+
+
+def test_a_refusals_own_figure_is_the_measured_pool_and_governs_what_is_proposed() -> None:
+    # The card of the log has less than predicted: half of 8 GiB would fit into 5.6, and not into the 3.1 it had.
+    answer = compare_text(SMALLER_THAN_PREDICTED, Ask(gpus=("rtx-4090",)))
+    pool = line(answer, "kv_pool_bytes")
+    assert pool.measured == round(3.10 * GIB)
+    assert pool.predicted is not None
+    assert pool.predicted > 4.0 * GIB
+    assert pool.line == 2
+    assert "KV pool" in answer.result.verdict
+    (refusal,) = answer.result.refusals
+    assert "--kv-cache-dtype fp8" not in refusal.remedies
+    assert "weights in fp8" in refusal.remedies
+    enough = SMALLER_THAN_PREDICTED.replace("3.10 GiB", "4.10 GiB").replace("25392", "33584")
+    (refusal,) = compare_text(enough, Ask(gpus=("rtx-4090",))).result.refusals
+    assert "--kv-cache-dtype fp8" in refusal.remedies
+
+
+def test_a_precision_that_the_card_cannot_compute_is_no_remedy() -> None:
+    ask = Ask(gpus=("v100",), models=("llama3.1-8b",), tp=1)
+    (refusal,) = compare_text(samples.ONE_REQUEST, ask).result.refusals
+    assert not any("weights in fp8" in remedy for remedy in refusal.remedies)
+
+
+def test_where_nothing_was_left_no_length_fits() -> None:
+    # The prediction has room on this card; the log says that there was none.
+    ask = Ask(gpus=("h200",))
+    (refusal,) = compare_text(samples.NO_ROOM, ask).result.refusals
+    assert expected_pool(samples.NO_ROOM, ask) > 0
+    assert not any("--max-model-len" in remedy for remedy in refusal.remedies)
+    assert "--kv-cache-dtype fp8" not in refusal.remedies
+
+
+def expected_pool(text: str, ask: Ask) -> float:
+    predicted = line(compare_text(text, ask), "kv_pool_bytes").predicted
+    assert predicted is not None
+    return predicted
+
+
+def test_out_of_memory_is_mended_by_what_frees_as_much() -> None:
+    ran_out = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    (refusal,) = compare_text(samples.V1_H100 + ran_out, H100).result.refusals
+    # 0.9 less 2 of 79.2 GiB, in whole hundredths: 0.87 frees 2.4.
+    assert refusal.remedies[0] == "--gpu-memory-utilization 0.87 leaves as much more free"
+    assert not any("0.92" in remedy or "0.95" in remedy for remedy in refusal.remedies)
+    assert not any("kv-cache-dtype" in remedy for remedy in refusal.remedies)
+
+
+def test_a_fraction_that_passes_may_still_hold_no_sequence() -> None:
+    little = samples.FREE_MEMORY.replace("60.00/", "20.00/")
+    (refusal,) = compare_text(little, Ask(gpus=("a100",))).result.refusals
+    assert refusal.remedies[0].startswith("--gpu-memory-utilization 0.25 ")
+    assert refusal.remedies[0].endswith("too little for one sequence of 32,768 tokens")
