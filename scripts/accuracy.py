@@ -40,7 +40,8 @@ _NAMES = {
     "max_concurrency": "concurrency as printed",
     "kv_blocks": "blocks (hybrid models)",
 }
-_RULES = (blocks, weights, overhead, budget, vllm, sglang, tensorrt_llm, llamacpp, unstated, validating)
+_RULES = (blocks, weights, overhead, budget, vllm, sglang, tensorrt_llm, llamacpp)
+_READING = (unstated, validating)
 
 
 def page() -> str:
@@ -49,6 +50,7 @@ def page() -> str:
     partial = partial_result()
     targets = yaml.safe_load(TARGETS.read_text(encoding="utf-8"))
     rules = [one for module in _RULES for one in module.evidence()]
+    reading = [one for module in _READING for one in module.evidence()]
     parts = [
         "# How right the memory ledger is",
         "",
@@ -88,7 +90,16 @@ def page() -> str:
         "|---|---|---|---|",
         *(_rule(one) for one in rules),
         "",
-        f"On one or two logs rest the figures of: {'; '.join(one.rule for one in rules if 1 <= one.num_logs <= _FEW)}.",
+        f"On one or two logs rest the figures of: {_on_few_logs((*rules, *reading))}.",
+        "",
+        "## What validation takes a report to mean",
+        "",
+        "The rules above are those of `infcalc memory`. These are assumed of other people's reports only, which say",
+        "less than a user who types options; none of them uses a printed memory figure, but for the one that says so.",
+        "",
+        "| rule | mechanism or source | what is taken | rests on |",
+        "|---|---|---|---|",
+        *(_rule(one) for one in reading),
         "",
         "## What the logs leave unstated",
         "",
@@ -121,6 +132,10 @@ def page() -> str:
         ),
     ]
     return "\n".join(parts) + "\n"
+
+
+def _on_few_logs(rules: tuple[Evidence, ...]) -> str:
+    return "; ".join(one.rule for one in rules if 1 <= one.num_logs <= _FEW)
 
 
 def partial_result() -> ValidationResult:

@@ -20,10 +20,14 @@ _COUNTS = (
     *("tp", "pp", "dp", "ep", "dcp"),
     *("max_model_len", "context_len", "max_num_seqs", "max_num_batched_tokens", "block_size"),
 )
-_FRACTIONS = ("gpu_memory_utilization", "mem_fraction_static", "kv_cache_free_gpu_mem_fraction")
-_AMOUNTS = ("total_gpu_memory_gib",)
-_PRINTED = ("weights_gib_per_gpu", "available_kv_gib", "kv_cache_tokens", "num_gpu_blocks", "max_concurrency")
+FRACTIONS = ("gpu_memory_utilization", "mem_fraction_static", "kv_cache_free_gpu_mem_fraction")
+_AMOUNTS = ("total_gpu_memory_gib", "weights_gib_per_gpu")
+_PRINTED_COUNTS = ("kv_cache_tokens", "num_gpu_blocks", "max_concurrency")
+_POOLS = ("available_kv_gib",)
+_MOST_GIB = 4096
+"""More than any card has; a larger number is in another unit."""
 _MOST = 2**40
+_ABOVE_ZERO = math.ulp(0.0)
 _SHOWN_LETTERS = 40
 
 
@@ -79,9 +83,11 @@ def _entry(entry: dict[str, Any], place: str) -> dict[str, Any]:
         # 0 GPUs: a run on the processor.
         (("gpu_count",), 0, _MOST, "a whole number"),
         (_COUNTS, 1, _MOST, "a whole number, 1 or more"),
-        (_FRACTIONS, 0, 1, "a number above 0 and at most 1"),
-        (_AMOUNTS, 0, _MOST, "a positive number"),
-        (_PRINTED, -_MOST, _MOST, "a number"),
+        (FRACTIONS, _ABOVE_ZERO, 1, "a number above 0 and at most 1"),
+        (_AMOUNTS, _ABOVE_ZERO, _MOST_GIB, f"a positive number of GiB, {_MOST_GIB:,} at most"),
+        # An engine for whose KV nothing is left prints 0, or how much is missing.
+        (_PRINTED_COUNTS, 0, _MOST, "a number, 0 or more"),
+        (_POOLS, -_MOST_GIB, _MOST_GIB, f"a number of GiB, {_MOST_GIB:,} at most"),
     ):
         for key in keys:
             value = entry.get(key)
@@ -89,8 +95,8 @@ def _entry(entry: dict[str, Any], place: str) -> dict[str, Any]:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
                 raise _wrong(key, value, what, place)
-            whole, zero = "whole" in what, key == "gpu_count"
-            if not low <= value <= high or (low == 0 and value == 0 and not zero) or (whole and value != int(value)):
+            whole = "whole" in what
+            if not low <= value <= high or (whole and value != int(value)):
                 raise _wrong(key, value, what, place)
             if whole:
                 found[key] = int(value)

@@ -10,12 +10,20 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from infcalc.api.answer import Answer
+from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import Ask, Deployment, deploy, kv_format
 from infcalc.api.ledger import deployment_ledger, most_sequences
-from infcalc.api.recorded import FULL, checked
+from infcalc.api.recorded import FRACTIONS, FULL, checked
 from infcalc.api.scoring import ValidationSummary, summary
-from infcalc.catalog.free_text import read_gpu_text, read_kv_text, read_model_text, read_weights_text
+from infcalc.catalog.free_text import (
+    ReadGpu,
+    ReadModel,
+    read_gpu_text,
+    read_kv_text,
+    read_model_text,
+    read_weights_text,
+    says_nothing,
+)
 from infcalc.engines.reported import read_version_text
 from infcalc.engines.rules import parse_version
 from infcalc.errors import FileProblem, InfcalcError
@@ -25,7 +33,7 @@ from infcalc.spec.layers import CompressedAttention, LatentAttention, Reach, Rec
 from infcalc.units import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from infcalc.catalog.lookup import Catalog
     from infcalc.engines.evidence import Evidence
@@ -39,11 +47,13 @@ _WIDE_FRACTION = 0.35
 _WEIGHTS_BAND_FRACTION = 0.02
 """Precisions of single modules that a checkpoint's name does not tell: 27 of 31 logs lie within it."""
 _UNSLOTH_RANK = 64
+"""Rank of the adapters that Unsloth starts vLLM with where its user says none: its ``FastLanguageModel``."""
 _LORA_RANK = 16
+"""That of vLLM itself: its ``LoRAConfig``."""
 _MOST_BLOCK_TOKENS = 256
 """Larger blocks are those an engine computes for a hybrid model: no setting."""
 _DRAFT_LAYERS = 3
-_FEW_SEQUENCES = 8
+_GEFORCE_SEQUENCES = 8
 _RECENT = (0, 20)
 _DRAFT_TOKENS = re.compile(r"([0-9]+)\s*(?:draft\s*)?tokens?|k\s*=\s*([0-9]+)")
 
@@ -152,43 +162,83 @@ def predict(entry: Mapping[str, Any], catalog: Catalog) -> _Prediction:
         InfcalcError: the entry does not say enough, or names what is not known.
 
     """
-    engine = str(entry.get("engine") or "vllm")
-    text = str(entry.get("model") or "")
-    model = read_model_text(catalog, text)
+    model = read_model_text(catalog, str(entry.get("model") or ""))
     total = entry.get("total_gpu_memory_gib")
     gpu = read_gpu_text(catalog, entry.get("gpu"), None if total is None else round(float(total) * GIB))
+    checkpoint = _checkpoint(entry, model)
+    if not gpu.variants:
+        return _on_card(entry, model, checkpoint, gpu)
+    # Cards of one name, the smaller first: people report what they expected to work.
+    cards = sorted((catalog.gpu(name) for name in gpu.variants), key=lambda one: one.gpu.cuda_total_bytes)
+    tried = (
+        _on_card(entry, model, checkpoint, replace(gpu, entry=card, assumptions=(), warnings=card.warnings))
+        for card in cards
+    )
+    found = None
+    for found in tried:
+        if found.ledger.fits:
+            break
+    if found is None:
+        raise FileProblem(f"{gpu.entry.gpu.name} is the name of no card", place=_text(entry.get("id")))
+    length = f"one sequence of {found.deployment.max_model_len:,} tokens fits"
+    why = f"the smallest on which {length}" if found.ledger.fits else f"the largest, for on none {length}"
+    said = (
+        f"{_text(entry.get('gpu'))} is the name of {' and '.join(gpu.variants)}, and the report does not say which: "
+        f"{found.deployment.gpu.name} is taken, {why}"
+    )
+    return replace(found, warnings=distinct([said, *found.warnings]))
+
+
+@frozen
+class _Checkpoint:
+    """What an entry says of how its weights are stored."""
+
+    stated: str | None
+    """The word of ``--weights``; None: nothing that is understood."""
+    printed_bytes: int | None
+    """Printed weights, where they stand in for those of a checkpoint that is not identified."""
+    warnings: tuple[str, ...]
+
+
+def _checkpoint(entry: Mapping[str, Any], model: ReadModel) -> _Checkpoint:
+    printed, word = entry.get("weights_gib_per_gpu"), entry.get("quantization")
+    unread = _unread(entry, "quantization", read_weights_text)
+    identified = model.identified and (not unread or model.entry.model.quantization is not None)
+    stated = read_weights_text(word) or read_weights_text(_remarks(str(entry.get("model") or "")))
+    if not identified and printed is None and stated is None:
+        why = f"quantization {word!r} is not known" if unread else "the checkpoint is not identified"
+        raise FileProblem(f"{why}, and its weights are not printed", place=_text(entry.get("id")))
+    if identified and "mixed" not in str(word or ""):
+        printed = None
+    used = "the checkpoint's own is taken" if printed is None else "the printed weights stand in"
+    return _Checkpoint(
+        stated=stated,
+        printed_bytes=None if printed is None else round(float(printed) * GIB),
+        warnings=(f"quantization {word!r} is not known: {used}",) if unread else (),
+    )
+
+
+def _on_card(entry: Mapping[str, Any], model: ReadModel, checkpoint: _Checkpoint, gpu: ReadGpu) -> _Prediction:
+    engine = str(entry.get("engine") or "vllm")
+    text = str(entry.get("model") or "")
     version = read_version_text(engine, entry.get("version"), _text(entry.get("date")))
-    printed = entry.get("weights_gib_per_gpu")
-    mixed = "mixed" in str(entry.get("quantization") or "")
-    stands_in = (mixed or not model.identified) and printed is not None
-    stated = read_weights_text(entry.get("quantization")) or read_weights_text(_remarks(text))
     if entry.get("tp") is None and entry.get("gpu_count") is None:
         raise FileProblem("the number of ranks is not stated", place=_text(entry.get("id")))
-    if not model.identified and printed is None and stated is None:
-        raise FileProblem("the checkpoint is not identified, and its weights are not printed", place=_text(entry["id"]))
     drafts = _draft_tokens(entry.get("spec_decode"))
     own_drafts = drafts > 0 and "mtp" in str(entry["spec_decode"]).lower() and model.entry.model.mtp is not None
-    fraction = next(
-        (
-            entry[key]
-            for key in ("gpu_memory_utilization", "mem_fraction_static", "kv_cache_free_gpu_mem_fraction")
-            if entry.get(key) is not None
-        ),
-        None,
-    )
-    few = _few_sequences(entry, gpu.entry.gpu, version.version)
+    fraction = next((entry[key] for key in FRACTIONS if entry.get(key) is not None), None)
     ask = Ask(
         tp=entry.get("tp") or 1,
         pp=entry.get("pp") or 1,
         dp=entry.get("dp") or 1,
         ep=entry.get("ep") or 1,
         dcp=entry.get("dcp") or 1,
-        weights=_weights(model.entry.model.quantization, stated, entry),
+        weights=_weights(model.entry.model.quantization, checkpoint.stated, entry),
         engine=engine,
         engine_version=version.version,
         memory_fraction=None if fraction is None else float(fraction),
         max_model_len=entry.get("max_model_len") or entry.get("context_len"),
-        max_num_seqs=entry.get("max_num_seqs") or few,
+        max_num_seqs=entry.get("max_num_seqs") or _few_sequences(entry, gpu.entry.gpu, version.version),
         max_num_batched_tokens=entry.get("max_num_batched_tokens"),
         block_size=_block_size(engine, model.entry.model, entry),
         enforce_eager=bool(entry.get("enforce_eager")),
@@ -200,8 +250,8 @@ def predict(entry: Mapping[str, Any], catalog: Catalog) -> _Prediction:
         base = replace(base, num_draft_tokens=drafts)
     if "dspark" in str(entry.get("spec_decode") or ""):
         base = _with_draft_head(base)
-    if stands_in:
-        base = replace(base, additions=replace(base.additions, weights_bytes=round(float(printed or 0) * GIB)))
+    if checkpoint.printed_bytes is not None:
+        base = replace(base, additions=replace(base.additions, weights_bytes=checkpoint.printed_bytes))
     form, _, _ = kv_format(base, _kv_word(entry, base))
     assumed = _assumed(entry, version.assumptions, gpu.exact, fraction is None)
     book = deployment_ledger(base, form, context_tokens=base.max_model_len, unstated=assumed)
@@ -209,15 +259,16 @@ def predict(entry: Mapping[str, Any], catalog: Catalog) -> _Prediction:
         # The engine would not have started with its own default: it was asked for fewer.
         base = replace(base, max_num_seqs=2 ** (admitted.bit_length() - 1))
         book = deployment_ledger(base, form, context_tokens=base.max_model_len, unstated=assumed)
-    talk = [*model.assumptions, *gpu.warnings, *version.assumptions, *base.warnings]
+    described = () if gpu.exact else gpu.assumptions
+    talk = [*model.assumptions, *described, *gpu.warnings, *version.assumptions, *base.warnings, *checkpoint.warnings]
     if entry.get("spec_decode") and not own_drafts:
         talk.append(f"a draft of its own ({entry['spec_decode']}): its weights, cache layers and steps are not known")
     return _Prediction(
         ledger=book,
         deployment=base,
-        stands_in=stands_in,
+        stands_in=checkpoint.printed_bytes is not None,
         assumed=assumed,
-        warnings=tuple(talk),
+        warnings=distinct(talk),
     )
 
 
@@ -227,7 +278,13 @@ def _few_sequences(entry: Mapping[str, Any], gpu: Gpu, version: str | None) -> i
     All six reports of consumer and workstation cards from vLLM 0.20 on that state it allow 1 to 8.
     """
     recent = version is not None and parse_version(version.partition("+")[0]) >= _RECENT
-    return _FEW_SEQUENCES if entry.get("engine") == "vllm" and recent and "GeForce" in gpu.title else None
+    return _GEFORCE_SEQUENCES if entry.get("engine") == "vllm" and recent and "GeForce" in gpu.title else None
+
+
+def _unread(entry: Mapping[str, Any], key: str, read: Callable[[str | None], str | None]) -> bool:
+    """Return whether a field says something that was not understood."""
+    text = entry.get(key)
+    return text is not None and not says_nothing(str(text)) and read(str(text)) is None
 
 
 def _text(value: object) -> str:
@@ -364,8 +421,8 @@ def _measured(entry: Mapping[str, Any]) -> dict[str, float]:
 
 def _scored(entry: Mapping[str, Any], quantity: str, measured: float, prediction: _Prediction) -> ValidationCase:
     book = prediction.ledger
-    if quantity in {"kv_cache_tokens", "max_concurrency", "kv_blocks"} and _unknown_draft(entry):
-        reason = "the draft model has cache layers whose shape is not stated"
+    reason = _not_scored(entry, quantity, measured)
+    if reason:
         return _case(entry, quantity, measured, prediction, reason=reason)
     match quantity:
         case "weights_bytes":
@@ -395,6 +452,19 @@ def _scored(entry: Mapping[str, Any], quantity: str, measured: float, prediction
         case _:
             span = (book.max_concurrency, book.max_concurrency_low, book.max_concurrency_high)
     return _case(entry, quantity, measured, prediction, span=span)
+
+
+def _not_scored(entry: Mapping[str, Any], quantity: str, measured: float) -> str:
+    """Return why a figure cannot be compared; empty where it can."""
+    if measured <= 0:
+        return "nothing was left for KV: the engine did not start"
+    if quantity not in {"kv_cache_tokens", "max_concurrency", "kv_blocks"}:
+        return ""
+    if _unknown_draft(entry):
+        return "the draft model has cache layers whose shape is not stated"
+    if _unread(entry, "kv_cache_dtype", read_kv_text):
+        return f"kv_cache_dtype {entry['kv_cache_dtype']!r} is not known"
+    return ""
 
 
 def _unknown_draft(entry: Mapping[str, Any]) -> bool:
@@ -501,26 +571,67 @@ def evidence() -> tuple[Evidence, ...]:
 
     return (
         Evidence(
-            rule="few sequences on GeForce cards",
-            figures=f"{_FEW_SEQUENCES} where a report does not say: 6 of 6 reports that do allow 1 to 8",
+            rule="inputs that a report leaves open",
+            figures="the engine's default for the version, or for the date where no release is named",
+            mechanism="whoever does not mention a setting has most likely not set it; the band widens for each",
+        ),
+        Evidence(
+            rule="number of sequences on GeForce cards, vLLM from 0.20",
+            figures=f"{_GEFORCE_SEQUENCES} where a report does not say: 6 of 6 reports that do allow 1 to 8",
             mechanism="such a card serves one user or a few",
+        ),
+        Evidence(
+            rule="number of sequences of hybrid models",
+            figures="the largest power of two that starts, where the default is refused (2 logs)",
+            mechanism="an engine that printed its pool has started: it was asked for no more than it can start with",
+            read_in="vLLM `GPUModelRunner`: max_num_seqs beyond the blocks of recurrent layers is refused",
+        ),
+        Evidence(
+            rule="rank of adapters that a report does not state",
+            figures=f"{_LORA_RANK}; {_UNSLOTH_RANK} where Unsloth started the engine (2 logs)",
+            mechanism="an engine holds buffers for the rank that it admits, which is this by default",
+            read_in="vLLM `LoRAConfig`; Unsloth `FastLanguageModel.from_pretrained`",
+            about=("_LORA_RANK", "_UNSLOTH_RANK"),
+        ),
+        Evidence(
+            rule="DSpark heads",
+            figures=f"{_DRAFT_LAYERS} layers like the model's own MTP layer (2 logs)",
+            mechanism="a draft head is made of layers of the model's kind",
+        ),
+        Evidence(
+            rule="KV of compressed attention",
+            figures="fp8_ds_mla whatever a report calls it, where it says auto or fp8",
+            read_in="vLLM stores it only in records of its own",
+        ),
+        Evidence(
+            rule="block size of hybrid models",
+            figures="what a log prints is not taken as a setting",
+            mechanism="the engine grows it to the page of a recurrent layer",
+        ),
+        Evidence(
+            rule="float32 runs",
+            figures="weights and KV in 4 bytes where the report says dtype float32 and names no other precision",
+            mechanism="--dtype sets both",
+        ),
+        Evidence(
+            rule="cards that share a name",
+            figures="the smallest on which one sequence of the asked length fits, else the largest (2 logs of H20)",
+            mechanism="people report deployments that they expected to work",
+        ),
+        Evidence(
+            rule="cards that are only described",
+            figures="the card of the same vendor that is nearest in memory, with the memory that the report states",
+            mechanism="defaults of an engine follow the memory; the band widens",
+        ),
+        Evidence(
+            rule="checkpoints that are not identified",
+            figures="the printed weights stand in, and are not scored",
+            mechanism="names such as exl3, or 'mixed', do not tell how many bits the weights have",
         ),
         Evidence(
             rule="band of the weights",
             figures=f"{_WEIGHTS_BAND_FRACTION:.0%} either way: 27 lie within it (31 logs)",
             mechanism="a checkpoint's name does not tell the precision of single modules",
             about=("_WEIGHTS_BAND_FRACTION",),
-        ),
-        Evidence(
-            rule="rank of adapters that a report does not state",
-            figures=f"{_LORA_RANK}",
-            mechanism="an engine holds buffers for the rank that it admits, which is this by default",
-            read_in="vLLM `LoRAConfig`",
-            about=("_LORA_RANK",),
-        ),
-        Evidence(
-            rule="DSpark heads",
-            figures=f"{_DRAFT_LAYERS} layers like the model's own MTP layer (2 logs)",
-            mechanism="a draft head is made of layers of the model's kind",
         ),
     )

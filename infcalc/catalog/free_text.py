@@ -80,8 +80,12 @@ _KV_WORDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 
 
-_VARIANTS = {"h20-96gb": "h20-141gb"}
-"""Names that two cards share: of three logs that only say H20, all three were of the one with 141 GB."""
+_SHARED_NAMES = {"h20-96gb": ("h20-96gb", "h20-141gb")}
+"""Cards that are sold under one name with far from the same memory: the name alone does not tell which it is."""
+_SAYS_NOTHING = re.compile(
+    r"none|null|no|n/?a|-|\?|unquantized|not (?:stated|known|given|read|printed)|unknown|unstated|default.*",
+    re.IGNORECASE,
+)
 
 
 @frozen
@@ -101,6 +105,17 @@ class ReadGpu:
     exact: bool
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    """Cards that the text may mean as well, where it leaves open which; ``entry`` is then only the first of them."""
+
+
+def says_nothing(text: str | None) -> bool:
+    """Return whether a field of a report is empty, or only says that its value is not known or not set.
+
+    >>> says_nothing("not stated"), says_nothing("none"), says_nothing("foo4")
+    (True, True, False)
+    """
+    return _SAYS_NOTHING.fullmatch((text or "none").strip()) is not None
 
 
 def read_model_text(catalog: Catalog, text: str) -> ReadModel:
@@ -188,10 +203,9 @@ def read_gpu_text(catalog: Catalog, text: str | None, total_bytes: int | None = 
     text = (text or "").strip()[:_MAX_TEXT]
     stated = total_bytes or _stated_memory(text)
     named = _named_gpus(catalog, text)
-    if named and stated is None and named[0].gpu.name in _VARIANTS:
-        larger = catalog.gpu(_VARIANTS[named[0].gpu.name])
-        read = _with_total(larger, text, None, exact=False, others=(), measured=False)
-        return replace(read, assumptions=(f"{text!r} is taken to be {larger.gpu.name}",), warnings=named[0].warnings)
+    if named and stated is None and named[0].gpu.name in _SHARED_NAMES:
+        read = _with_total(named[0], text, None, exact=False, others=named[1:], measured=False)
+        return replace(read, variants=_SHARED_NAMES[named[0].gpu.name])
     if named:
         first = named[0] if total_bytes is not None or stated is None else _of_memory(catalog, named[0], stated)
         return _with_total(first, text, stated, exact=True, others=named[1:], measured=total_bytes is not None)
@@ -206,7 +220,7 @@ def read_gpu_text(catalog: Catalog, text: str | None, total_bytes: int | None = 
     if not _MIN_CLASS_RATIO < ratio < _MAX_CLASS_RATIO:
         said = f"{text!r}: no {vendor} GPU of about {stated / GIB:.1f} GiB is known; {nearest.gpu.name} stands in"
     else:
-        said = f"{text or 'the GPU'!r} is only described; {nearest.gpu.name} stands in for its class"
+        said = f"{text or 'the GPU'!r} names no GPU that is known; {nearest.gpu.name}, the nearest in memory, stands in"
     return _with_total(nearest, said, stated, exact=False, others=(), measured=total_bytes is not None)
 
 
@@ -233,6 +247,11 @@ def _with_total(
         ratio = stated / gpu.cuda_total_bytes
         # A marketed figure in the text ("80GB") is not what CUDA reports; one that differs is another variant.
         if measured or not _MARKETED_SHARE < ratio < 1 / _MARKETED_SHARE:
+            if exact and not _MARKETED_SHARE < ratio < 1 / _MARKETED_SHARE:
+                warnings.append(
+                    f"{gpu.name} has {gpu.cuda_total_bytes / GIB:.2f} GiB, and the report says {stated / GIB:.2f} GiB: "
+                    "the report's is taken"
+                )
             gpu = replace(gpu, cuda_total_bytes=stated, cuda_total_estimated=False)
             said.append(f"memory of {stated / GIB:.2f} GiB as stated")
     if others:

@@ -62,7 +62,8 @@ def cells(table: Table) -> list[list[str]]:
 
 def _cell(row: Mapping[str, object], column: Column) -> str:
     if column.text_key:
-        return str(row.get(column.text_key, "-"))
+        text = row.get(column.text_key)
+        return "-" if text is None else str(text)
     return shown(row.get(column.key), column)
 
 

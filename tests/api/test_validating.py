@@ -14,7 +14,7 @@ import yaml
 from infcalc import files
 from infcalc.api.ledger import state_warnings
 from infcalc.api.scoring import ValidationSummary
-from infcalc.api.validating import ValidationCase, ValidationResult, predict, validate_memory, validated
+from infcalc.api.validating import ValidationCase, ValidationResult, evidence, predict, validate_memory, validated
 from infcalc.errors import FileProblem
 from infcalc.spec.kv import KV_FORMATS
 
@@ -240,3 +240,90 @@ def test_a_started_engine_was_asked_for_no_more_sequences_than_it_has_states_for
     assert few == []
     assert "--max-num-seqs" in many[0]
     assert asked[0].ledger.kv_pool_bytes > asked[1].ledger.kv_pool_bytes
+
+
+LLAMA = {"id": "one", "engine": "vllm", "version": "0.19", "model": "llama3-8b", "gpu": "H100", "tp": 1}
+LLAMA |= {"quality": "full", "available_kv_gib": 50.0}
+
+
+def cases_of(**fields: object) -> dict[str, ValidationCase]:
+    return {case.quantity: case for case in validated([LLAMA | fields], files.load_catalog()).cases}
+
+
+@pytest.mark.parametrize("gpu", ["Foo9000", "Foo9000 80GB"])
+def test_an_unknown_card_is_told_and_not_only_replaced(gpu: str) -> None:
+    case = cases_of(gpu=gpu, total_gpu_memory_gib=79.2)["kv_pool_bytes"]
+    assert "gpu" in case.assumed
+    assert any("Foo9000" in text and "stands in" in text for text in case.warnings)
+
+
+def test_a_card_of_far_other_memory_than_its_name_is_told() -> None:
+    odd, sure = (cases_of(total_gpu_memory_gib=total)["kv_pool_bytes"] for total in (47.5, 79.2))
+    assert any("47.50 GiB" in text for text in odd.warnings)
+    assert sure.warnings == ()
+
+
+def test_an_unknown_precision_is_no_other_one() -> None:
+    skipped = cases_of(quantization="foo4")["kv_pool_bytes"]
+    assert skipped.status == "skipped"
+    assert "'foo4' is not known" in skipped.reason
+    stands_in = cases_of(quantization="foo4", weights_gib_per_gpu=5.0)
+    assert stands_in["weights_bytes"].status == "skipped"
+    assert any("foo4" in text for text in stands_in["kv_pool_bytes"].warnings)
+    assert cases_of(quantization="none")["kv_pool_bytes"].warnings == ()
+    assert cases_of(quantization="foo4", model="Qwen/Qwen3-8B-FP8")["kv_pool_bytes"].status == "scored"
+
+
+def test_an_unknown_kv_precision_leaves_only_what_does_not_need_it() -> None:
+    cases = cases_of(kv_cache_dtype="zzz", kv_cache_tokens=400_000, max_concurrency=40.0)
+    assert cases["kv_pool_bytes"].status == "scored"
+    for quantity in ("kv_cache_tokens", "max_concurrency"):
+        assert cases[quantity].status == "skipped"
+        assert "'zzz'" in cases[quantity].reason
+    assert cases_of(kv_cache_dtype="not stated", kv_cache_tokens=400_000)["kv_cache_tokens"].status == "scored"
+
+
+@pytest.mark.parametrize("left", [0, -2.28])
+def test_an_engine_that_had_nothing_left_is_not_scored(left: float) -> None:
+    result = validated([LLAMA | {"available_kv_gib": left}], files.load_catalog())
+    assert {case.status for case in result.cases} == {"skipped"}
+    assert "did not start" in result.cases[0].reason
+    assert all(row.cases == 0 for row in result.summary)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("total_gpu_memory_gib", 1e9),
+        ("total_gpu_memory_gib", 0),
+        ("weights_gib_per_gpu", -3),
+        ("available_kv_gib", 1e6),
+        ("kv_cache_tokens", -1),
+    ],
+)
+def test_a_figure_that_cannot_be_is_named(tmp_path: Path, key: str, value: float) -> None:
+    path = tmp_path / "logs.yaml"
+    path.write_text(yaml.safe_dump([LLAMA | {key: value}]), encoding="utf-8")
+    with pytest.raises(FileProblem, match=f"one: {key} is"):
+        validate_memory(str(path))
+
+
+def test_each_warning_of_a_case_is_told_once() -> None:
+    for case in result().cases:
+        assert len(set(case.warnings)) == len(case.warnings), case.id
+
+
+@pytest.mark.parametrize(("length", "card"), [(8192, "h20-96gb"), (262_144, "h20-141gb")])
+def test_of_cards_with_one_name_the_smallest_with_room_is_taken(length: int, card: str) -> None:
+    report = LLAMA | {"model": "Qwen/Qwen2.5-32B-Instruct", "gpu": "H20", "max_model_len": length}
+    found = predict(report, files.load_catalog())
+    assert found.deployment.gpu.name == card
+    assert any(card in text and "H20 is the name of" in text for text in found.warnings)
+    assert "gpu" in found.assumed
+
+
+def test_what_is_assumed_of_reports_stands_on_the_page() -> None:
+    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    told = page.partition("## What validation takes a report to mean")[2].partition("\n## ")[0]
+    assert told
+    assert all(f"| {one.rule} |" in told for one in evidence())

@@ -56,7 +56,10 @@ def test_two_cards_are_warned_of(catalog: Catalog) -> None:
 
 def test_a_name_of_two_cards_is_warned_of(catalog: Catalog) -> None:
     read = read_gpu_text(catalog, "H20")
-    assert read.entry.gpu.name == "h20-141gb"
+    assert not read.exact
+    assert read.variants == ("h20-96gb", "h20-141gb")
+    for told in (read_gpu_text(catalog, "H20 96GB"), read_gpu_text(catalog, "H20", 140 * GIB)):
+        assert told.variants == ()
     assert any("141 GB" in warning for warning in read.warnings)
 
 

@@ -58,3 +58,11 @@ def test_the_lead_tells_assumed_from_given() -> None:
     assert lead_line(inputs[:1]) == "assumed: model llama3-70b"
     assert lead_line((inputs[1], replace(inputs[2], value=2))) == "assumed: pp 2; given: tp 4"
     assert lead_line(()) == ""
+
+
+def test_a_text_that_does_not_exist_is_a_dash() -> None:
+    column = Column(key="a", heading="a", text_key="shown")
+    assert cells(Table(title="", columns=(column,), rows=({"a": None, "shown": None}, {"a": 1, "shown": "one"}))) == [
+        ["-"],
+        ["one"],
+    ]

@@ -32,6 +32,7 @@ def view(answer: Answer[ValidationResult] | Answer[ServingValidation], *, entry:
             Column(key="error_fraction", heading="error", show=_signed),
             Column(key="status", heading="status", left=True, aside=True),
             Column(key="reason", heading="reason", left=True, aside=True),
+            Column(key="assumed", heading="not stated, so assumed", left=True, aside=True),
         ),
         rows=tuple(
             {
@@ -48,6 +49,7 @@ def view(answer: Answer[ValidationResult] | Answer[ServingValidation], *, entry:
                 "error_fraction": case.error_fraction,
                 "status": case.status,
                 "reason": case.reason,
+                "assumed": ", ".join(case.assumed),
             }
             for case in result.cases
         ),
