@@ -31,4 +31,9 @@ def run(options: dict[str, Any]) -> int:
 
         return views.view(answer)
 
-    return render(answer, view, options)
+    def plot(path: str) -> None:
+        from infcalc.report.plots import plot_memory  # noqa: PLC0415 - the plot extra
+
+        plot_memory(answer, path)
+
+    return render(answer, view, options, plot=plot)

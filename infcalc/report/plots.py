@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from infcalc.errors import FileProblem, UsageError
 from infcalc.report.chart import HIGHEST_FLOP_PER_BYTE, LOWEST_FLOP_PER_BYTE, roof_of
+from infcalc.report.views.memory import parts
 from infcalc.units import GIB
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from infcalc.api.answer import Answer
     from infcalc.api.bounds import RooflineResult
     from infcalc.api.drafting import SpeculateResult
+    from infcalc.api.filling import MemoryResult
     from infcalc.api.fitting import ConcurrencyResult
     from infcalc.api.sizing import KvResult
 
@@ -22,6 +24,8 @@ _COLOURS = ("#2a78d6", "#1baf7a", "#eda100", "#4a3aa7", "#e34948", "#eb6834")
 _INK = "#333333"
 _GRID = "#dddddd"
 _LABEL_ROOM = 1.4
+_LABELLED_SHARE = 0.03
+"""Of the longest: shorter pieces have no room for their number."""
 
 
 def plot_kv(answer: Answer[KvResult], path: str) -> None:
@@ -70,6 +74,34 @@ def plot_concurrency(answer: Answer[ConcurrencyResult], path: str) -> None:
     _draw_bars(axes, groups, ticks)
     axes.set_ylabel("sequences that fit")
     finish(figure, axes, path, "Concurrency by KV precision")
+
+
+def plot_memory(answer: Answer[MemoryResult], path: str) -> None:
+    """Draw what fills the governing GPU of each result, one stacked bar each.
+
+    Raises:
+        UsageError: matplotlib is missing or the ending is not one of PNG, SVG, PDF.
+        FileProblem: the file cannot be written.
+
+    """
+    figure, axes = _canvas(path)
+    names = [f"{one.model} on {one.num_gpus} x {one.gpu}\n{one.kv_dtype}, {one.engine}" for one in answer.results]
+    stacks = [parts(result) for result in answer.results]
+    kinds = list(dict.fromkeys(name for stack in stacks for _, name, size in stack if size))
+    colours = dict(zip((kind for kind in kinds if kind != "left alone"), _cycle(len(kinds)), strict=False))
+    ends = [0.0] * len(stacks)
+    for kind in kinds:
+        sizes = [sum(size for _, name, size in stack if name == kind) / GIB for stack in stacks]
+        drawn = axes.barh(names, sizes, left=ends, color=colours.get(kind, _GRID), label=kind)
+        shown = [f"{size:.3g}" if size > _LABELLED_SHARE * max(sizes) and size >= 1 else "" for size in sizes]
+        axes.bar_label(drawn, labels=shown, label_type="center", color="white" if kind in colours else _INK)
+        ends = [end + size for end, size in zip(ends, sizes, strict=True)]
+    for place, result in enumerate(answer.results):
+        total = result.total_bytes / GIB
+        axes.plot([total, total], [place - 0.4, place + 0.4], color=_INK, linewidth=1.2)
+    axes.invert_yaxis()
+    axes.set_xlabel("memory of the governing GPU, GiB (line: what CUDA reports)")
+    _finish(figure, axes, path, "What fills each GPU")
 
 
 def plot_roofline(answer: Answer[RooflineResult], path: str) -> None:

@@ -30,7 +30,7 @@ class Column:
 
 @frozen
 class Table:
-    """Rows of raw values, each printed by its column. The first table of a view is the one that CSV holds."""
+    """Rows of raw values, each printed by its column. CSV holds the first table of a view, or its ``data``."""
 
     title: str
     columns: tuple[Column, ...]
@@ -53,6 +53,8 @@ class View:
     warnings: tuple[str, ...] = ()
     """Shown on stderr, apart from the data."""
     explanations: tuple[str, ...] = ()
+    data: Table | None = None
+    """What CSV holds, where that is not the first table."""
 
 
 def cells(table: Table) -> list[list[str]]:

@@ -40,7 +40,7 @@ def markdown(view: View) -> str:
 
 
 def as_csv(view: View) -> str:
-    """Return the rows of the main table with their raw values, under their keys."""
+    """Return the raw rows of what the view has for scripts, or else of its main table, under their keys."""
     import csv  # noqa: PLC0415 - start-up
     import io  # noqa: PLC0415
 
@@ -49,8 +49,15 @@ def as_csv(view: View) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
     for row in table.rows:
-        writer.writerow(["" if row.get(column.key) is None else row[column.key] for column in table.columns])
+        writer.writerow([_raw(row.get(column.key)) for column in table.columns])
     return out.getvalue()
+
+
+def _raw(value: object) -> object:
+    """Return a value as scripts read it: nothing is empty, and truth is written as in JSON."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else value
 
 
 def _aligned(table: Table) -> str:

@@ -12,6 +12,7 @@ from infcalc.api.answer import Answer
 from infcalc.api.bounds import roofline
 from infcalc.api.deployment import Ask
 from infcalc.api.drafting import speculate
+from infcalc.api.filling import memory
 from infcalc.api.fitting import concurrency
 from infcalc.api.sizing import kv
 from infcalc.errors import FileProblem, UsageError
@@ -22,6 +23,7 @@ Plot = Callable[[Answer[Any], str], None]
 PLOTS: dict[str, tuple[Callable[[], Answer[Any]], Plot]] = {
     "kv": (lambda: kv(SEVERAL), plots.plot_kv),
     "concurrency": (lambda: concurrency(SEVERAL), plots.plot_concurrency),
+    "memory": (lambda: memory(SEVERAL), plots.plot_memory),
     "roofline": (lambda: roofline(SEVERAL), plots.plot_roofline),
     "speculate": (lambda: speculate(SEVERAL), plots.plot_speculate),
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from infcalc.report.as_json import value_of
 from infcalc.report.table import Column, Table, View, count
 from infcalc.report.views.frame import view_of
 from infcalc.units import format_memory
@@ -69,7 +71,15 @@ def view(answer: Answer[CompareResult]) -> View:
     refusals = tuple(
         f"what would start instead of line {refusal.line}: {'; '.join(refusal.remedies)}" for refusal in result.refusals
     )
-    return view_of(answer, tables=(lines, causes), verdict=result.verdict, findings=refusals)
+    return view_of(answer, tables=(lines, causes), verdict=result.verdict, findings=refusals, data=_data(result))
+
+
+def _data(result: CompareResult) -> Table:
+    """Return the lines as they are in JSON, without their parts, which ``attributed_to`` names."""
+    kept = [value_of(replace(line, parts=())) for line in result.lines]
+    rows = tuple({key: value for key, value in row.items() if key != "parts"} for row in kept if isinstance(row, dict))
+    keys = list(rows[0]) if rows else ["quantity"]
+    return Table(title="", columns=tuple(Column(key=key, heading=key) for key in keys), rows=rows)
 
 
 def _row(line: CompareLine) -> dict[str, object]:

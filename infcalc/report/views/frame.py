@@ -19,6 +19,7 @@ def view_of(
     findings: tuple[str, ...] = (),
     drawing: str = "",
     notes: tuple[str, ...] = (),
+    data: Table | None = None,
 ) -> View:
     """Return the view of an answer around its tables and findings."""
     explanations: tuple[str, ...] = ()
@@ -36,4 +37,5 @@ def view_of(
         notes=(*notes, *answer.assumptions),
         warnings=answer.warnings,
         explanations=explanations,
+        data=data,
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.report.bar import memory_bar
+from infcalc.report.flat import flat
 from infcalc.report.table import Column, Table, View, count
 from infcalc.report.views.frame import view_of
 from infcalc.report.views.users import asked_in_words, users_table
-from infcalc.units import format_bytes
+from infcalc.units import KIB, format_bytes
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
@@ -20,6 +21,8 @@ _LETTERS = (
     ("B", "buffers", ("non_torch",)),
     ("G", "CUDA graphs", ("cuda_graphs",)),
 )
+_ROUNDING_BYTES = KIB
+_WHO = ("model", "gpu", "num_gpus", "weights", "kv_dtype", "engine", "engine_version", "context_tokens")
 
 
 def view(answer: Answer[MemoryResult]) -> View:
@@ -34,7 +37,8 @@ def view(answer: Answer[MemoryResult]) -> View:
     tables = (_ledger(answer, shown), _printed(answer, shown), *_users(answer, shown), _changes(answer))
     drawing = "\n\n".join(_bar(result, named=several) for result in answer.results)
     findings = tuple(_finding(result) for result in answer.results)
-    return view_of(answer, tables=tables, findings=findings, drawing=drawing)
+    data = flat(answer.results, lists={"lines": "line", "changes": "change"}, identity=_WHO)
+    return view_of(answer, tables=tables, findings=findings, drawing=drawing, data=data)
 
 
 def _identity(result: MemoryResult) -> dict[str, object]:
@@ -69,7 +73,7 @@ def _ledger(answer: Answer[MemoryResult], who: tuple[Column, ...]) -> Table:
                 "low_bytes": result.kv_pool_bytes_low,
                 "high_bytes": result.kv_pool_bytes_high,
                 "basis": "what is left",
-                "source": f"of {format_bytes(result.usable_bytes)} that the engine uses",
+                "source": f"of {format_bytes(result.total_bytes - result.reserve_bytes)} that the engine uses",
             }
         )
         rows.append(
@@ -80,7 +84,7 @@ def _ledger(answer: Answer[MemoryResult], who: tuple[Column, ...]) -> Table:
                 "low_bytes": result.reserve_bytes_low,
                 "high_bytes": result.reserve_bytes_high,
                 "basis": "left alone",
-                "source": f"of {format_bytes(result.total_bytes)} that CUDA reports",
+                "source": f"of {format_bytes(result.total_bytes)} that CUDA reports" + _holds(result),
             }
         )
     return Table(
@@ -96,6 +100,20 @@ def _ledger(answer: Answer[MemoryResult], who: tuple[Column, ...]) -> Table:
         ),
         rows=tuple(rows),
     )
+
+
+def _in_reserve_bytes(result: MemoryResult) -> int:
+    """Return what of the lines lies in what the engine leaves alone: its fraction may hold weights and KV only."""
+    if result.missing_bytes:
+        return 0
+    parts = sum(line.num_bytes for line in result.lines)
+    counted_twice = parts + result.kv_pool_bytes + result.reserve_bytes - result.total_bytes
+    return counted_twice if counted_twice > _ROUNDING_BYTES else 0
+
+
+def _holds(result: MemoryResult) -> str:
+    held = _in_reserve_bytes(result)
+    return f"; the forward pass takes {format_bytes(held)} of it" if held else ""
 
 
 def _printed(answer: Answer[MemoryResult], who: tuple[Column, ...]) -> Table:
@@ -160,15 +178,20 @@ def _changes(answer: Answer[MemoryResult]) -> Table:
     )
 
 
-def _bar(result: MemoryResult, *, named: bool) -> str:
+def parts(result: MemoryResult) -> list[tuple[str, str, int]]:
+    """Return what fills the GPU, in the order of the bar: a letter, a name, bytes; together they are the whole GPU."""
     sizes = {line.name: line.num_bytes for line in result.lines}
-    parts = [(letter, name, sum(sizes.get(key, 0) for key in keys)) for letter, name, keys in _LETTERS]
-    parts += [("K", "KV pool", result.kv_pool_bytes)]
+    found = [(letter, name, sum(sizes.get(key, 0) for key in keys)) for letter, name, keys in _LETTERS]
+    found.append(("K", "KV pool", result.kv_pool_bytes))
     if result.missing_bytes:
-        parts += [("!", "missing", result.missing_bytes)]
+        found.append(("!", "missing", result.missing_bytes))
     elif result.reserve_bytes:
-        parts += [("-", "left alone", result.reserve_bytes)]
-    drawn = memory_bar(parts, result.total_bytes)
+        found.append(("-", "left alone", result.reserve_bytes - _in_reserve_bytes(result)))
+    return found
+
+
+def _bar(result: MemoryResult, *, named: bool) -> str:
+    drawn = memory_bar(parts(result), result.total_bytes)
     return f"{result.model} on {result.gpu}\n{drawn}" if named else drawn
 
 
