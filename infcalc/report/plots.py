@@ -24,7 +24,7 @@ _COLOURS = ("#2a78d6", "#1baf7a", "#eda100", "#4a3aa7", "#e34948", "#eb6834")
 _INK = "#333333"
 _GRID = "#dddddd"
 _LABEL_ROOM = 1.4
-_LABELLED_SHARE = 0.03
+_LABELLED_SHARE = 0.07
 """Of the longest: shorter pieces have no room for their number."""
 
 
@@ -84,24 +84,26 @@ def plot_memory(answer: Answer[MemoryResult], path: str) -> None:
         FileProblem: the file cannot be written.
 
     """
-    figure, axes = _canvas(path)
+    figure, axes = canvas(path)
     names = [f"{one.model} on {one.num_gpus} x {one.gpu}\n{one.kv_dtype}, {one.engine}" for one in answer.results]
     stacks = [parts(result) for result in answer.results]
     kinds = list(dict.fromkeys(name for stack in stacks for _, name, size in stack if size))
-    colours = dict(zip((kind for kind in kinds if kind != "left alone"), _cycle(len(kinds)), strict=False))
+    kinds.sort(key=lambda kind: kind == "left alone")
+    of_kind = dict(zip((kind for kind in kinds if kind != "left alone"), colours(len(kinds)), strict=False))
     ends = [0.0] * len(stacks)
+    longest = max(sum(size for _, _, size in stack) for stack in stacks) / GIB
     for kind in kinds:
         sizes = [sum(size for _, name, size in stack if name == kind) / GIB for stack in stacks]
-        drawn = axes.barh(names, sizes, left=ends, color=colours.get(kind, _GRID), label=kind)
-        shown = [f"{size:.3g}" if size > _LABELLED_SHARE * max(sizes) and size >= 1 else "" for size in sizes]
-        axes.bar_label(drawn, labels=shown, label_type="center", color="white" if kind in colours else _INK)
+        drawn = axes.barh(names, sizes, left=ends, color=of_kind.get(kind, _GRID), label=kind)
+        shown = [f"{size:.3g}" if size > _LABELLED_SHARE * longest else "" for size in sizes]
+        axes.bar_label(drawn, labels=shown, label_type="center", color="white" if kind in of_kind else _INK)
         ends = [end + size for end, size in zip(ends, sizes, strict=True)]
     for place, result in enumerate(answer.results):
         total = result.total_bytes / GIB
         axes.plot([total, total], [place - 0.4, place + 0.4], color=_INK, linewidth=1.2)
     axes.invert_yaxis()
     axes.set_xlabel("memory of the governing GPU, GiB (line: what CUDA reports)")
-    _finish(figure, axes, path, "What fills each GPU")
+    finish(figure, axes, path, "What fills each GPU", legend_columns=4, legend_below=True)
 
 
 def plot_roofline(answer: Answer[RooflineResult], path: str) -> None:
@@ -223,7 +225,15 @@ def colours(number: int) -> list[str]:
     return [_COLOURS[index % len(_COLOURS)] for index in range(number)]
 
 
-def finish(figure: Any, axes: Any, path: str, title: str, *, legend_columns: int = 1) -> None:  # noqa: ANN401 - matplotlib is optional
+def finish(
+    figure: Any,  # noqa: ANN401 - matplotlib is optional
+    axes: Any,  # noqa: ANN401
+    path: str,
+    title: str,
+    *,
+    legend_columns: int = 1,
+    legend_below: bool = False,
+) -> None:
     """Give a figure its title, legend and grid, and write it.
 
     Raises:
@@ -235,7 +245,10 @@ def finish(figure: Any, axes: Any, path: str, title: str, *, legend_columns: int
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.legend(frameon=False, ncols=legend_columns, loc="best" if legend_columns == 1 else "upper center")
+    place: dict[str, Any] = {"loc": "best" if legend_columns == 1 else "upper center"}
+    if legend_below:
+        place |= {"bbox_to_anchor": (0.3, -0.13), "columnspacing": 1.0}
+    axes.legend(frameon=False, ncols=legend_columns, **place)
     metadata = {"Date": None} if path.lower().endswith(".svg") else None
     try:
         figure.savefig(path, dpi=150, metadata=metadata)

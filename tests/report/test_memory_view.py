@@ -26,6 +26,15 @@ def test_the_parts_of_the_bar_are_the_whole_gpu(engine: str, model: str) -> None
     assert "beyond the end" not in plain(view(answer))
 
 
+@pytest.mark.parametrize("engine", ["vllm", "tensorrt-llm", "llama.cpp"])
+@pytest.mark.parametrize(("model", "gpu"), [("deepseek-v3", "h100"), ("llama3-70b", "rtx-4090")])
+def test_what_is_missing_lies_beyond_the_end(engine: str, model: str, gpu: str) -> None:
+    result = memory(Ask(models=(model,), gpus=(gpu,), num_gpus=1, engine=engine)).result
+    assert not result.fits
+    beyond = sum(size for _, _, size in parts(result)) - result.total_bytes
+    assert beyond == pytest.approx(result.missing_bytes, abs=8 * KIB)
+
+
 def test_what_lies_in_the_reserve_is_said() -> None:
     answer = memory(Ask(models=("gpt-oss-120b",), gpus=("h100",), num_gpus=1, engine="sglang"))
     result = answer.result

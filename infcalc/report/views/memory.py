@@ -179,14 +179,17 @@ def _changes(answer: Answer[MemoryResult]) -> Table:
 
 
 def parts(result: MemoryResult) -> list[tuple[str, str, int]]:
-    """Return what fills the GPU, in the order of the bar: a letter, a name, bytes; together they are the whole GPU."""
+    """Return what fills the GPU, in the order of the bar: a letter, a name, bytes.
+
+    Together they are the whole GPU; where it does not fit, they exceed it by what is missing.
+    """
     sizes = {line.name: line.num_bytes for line in result.lines}
     found = [(letter, name, sum(sizes.get(key, 0) for key in keys)) for letter, name, keys in _LETTERS]
     found.append(("K", "KV pool", result.kv_pool_bytes))
-    if result.missing_bytes:
-        found.append(("!", "missing", result.missing_bytes))
-    elif result.reserve_bytes:
-        found.append(("-", "left alone", result.reserve_bytes - _in_reserve_bytes(result)))
+    lacking = result.needed_bytes - sum(size for _, _, size in found)
+    if result.missing_bytes and lacking > 0:
+        found.append(("!", "needed for one sequence", lacking))
+    found.append(("-", "left alone", result.reserve_bytes - _in_reserve_bytes(result)))
     return found
 
 
