@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _WIDTH = 64
-_NARROW = 60
+_NARROW = 38
 
 
 def memory_bar(parts: Sequence[tuple[str, str, int]], total_bytes: int, *, width: int = _WIDTH) -> str:

@@ -49,6 +49,8 @@ class View:
     data: Table | None = None
     """What CSV holds, where that is more than the first table shows."""
     drawing: str = ""
+    drawn: Callable[[int], str] | None = None
+    """The drawing for a terminal of so many columns, where it can be made to fit."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     """Shown on stderr, apart from the data."""

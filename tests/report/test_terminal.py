@@ -2,14 +2,21 @@ from __future__ import annotations
 
 import io
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from infcalc.report.table import Column, Table, View
+import pytest
+
+from infcalc.api.bounds import roofline
+from infcalc.api.deployment import Ask
+from infcalc.api.filling import memory
+from infcalc.api.fitting import concurrency
+from infcalc.report.table import Column, Table, View, cells, narrowed
 from infcalc.report.terminal import show
+from infcalc.report.views import concurrency as of_concurrency
+from infcalc.report.views import memory as of_memory
+from infcalc.report.views import roofline as of_roofline
 
-if TYPE_CHECKING:
-    import pytest
-
+SEVERAL = Ask(models=("llama3-70b", "qwen3-32b"), gpus=("a100", "h100"), kv_dtypes=("bf16", "fp8"))
 VIEW = View(
     lead="assumed: [bold]nothing[/bold]",
     findings=("it is [red]so[/red]",),
@@ -31,7 +38,7 @@ VIEW = View(
 )
 
 
-def drawn(monkeypatch: pytest.MonkeyPatch, columns: int = 140, **variables: str) -> str:
+def drawn(monkeypatch: pytest.MonkeyPatch, columns: int = 140, view: View = VIEW, **variables: str) -> str:
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in ({"TERM": "xterm-256color", "COLUMNS": str(columns)} | variables).items():
@@ -42,7 +49,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, columns: int = 140, **variables: str)
             return True
 
     stream = Terminal()
-    show(VIEW, stream)
+    show(view, stream)
     return stream.getvalue()
 
 
@@ -65,3 +72,47 @@ def test_a_narrow_terminal_leaves_out_what_stands_aside(monkeypatch: pytest.Monk
 def test_no_color_means_no_escape_codes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[" in drawn(monkeypatch)
     assert "\x1b" not in drawn(monkeypatch, NO_COLOR="1")
+
+
+@pytest.mark.parametrize("columns", [50, 60, 80, 100, 140])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda: of_memory.view(memory(SEVERAL)),
+        lambda: of_concurrency.view(concurrency(SEVERAL)),
+        lambda: of_roofline.view(roofline(Ask(gpus=("a100", "h100")))),
+    ],
+    ids=["memory", "concurrency", "roofline"],
+)
+def test_no_number_is_broken_over_lines(
+    monkeypatch: pytest.MonkeyPatch, view: Callable[[], View], columns: int
+) -> None:
+    made = view()
+    lines = drawn(monkeypatch, columns=columns, view=made, NO_COLOR="1").splitlines()
+    for table in map(narrowed, made.tables):
+        for row in cells(table):
+            for column, text in zip(table.columns, row, strict=True):
+                assert column.left or any(re.search(rf"(?<!\S){re.escape(text)}(?!\S)", line) for line in lines), text
+    assert max(map(len, lines)) <= columns
+
+
+def test_pieces_of_a_table_tell_the_rows_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = ("kind", "number", "first size", "second size", "third size")
+    columns = tuple(Column(key=key, heading=key, left=key == "kind") for key in keys)
+    rows = tuple(dict.fromkeys(keys, "1" * 8) | {"kind": "a", "number": number} for number in range(3))
+    table = Table(title="many", columns=columns, rows=rows)
+    text = drawn(monkeypatch, columns=40, view=View(lead="", tables=(table,)), NO_COLOR="1")
+    heads = [line.split("  ") for line in text.splitlines() if "kind" in line]
+    assert len(heads) > 1
+    assert all("number" in " ".join(head) for head in heads)
+    assert [key for key in keys if key in text] == list(keys)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_the_bar_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    made = of_memory.view(memory(Ask(models=("qwen3-32b",))))
+    lines = drawn(monkeypatch, columns=columns, view=made, NO_COLOR="1").splitlines()
+    (bar,) = (line for line in lines if line.startswith("[W"))
+    assert bar.endswith("-]")
+    assert len(bar) == min(columns, 66)
+    assert "left alone 6.33" in " ".join(lines)

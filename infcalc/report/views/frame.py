@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from infcalc.report.table import Table, View, lead_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from infcalc.api.answer import Answer
 
 
@@ -18,6 +20,7 @@ def view_of(
     verdict: str = "",
     findings: tuple[str, ...] = (),
     drawing: str = "",
+    drawn: Callable[[int], str] | None = None,
     notes: tuple[str, ...] = (),
     data: Table | None = None,
 ) -> View:
@@ -34,6 +37,7 @@ def view_of(
         tables=tables,
         data=data,
         drawing=drawing,
+        drawn=drawn,
         notes=(*notes, *answer.assumptions),
         warnings=answer.warnings,
         explanations=explanations,

@@ -22,6 +22,8 @@ _LETTERS = (
     ("G", "CUDA graphs", ("cuda_graphs",)),
 )
 _ROUNDING_BYTES = KIB
+_COLUMNS = 66
+"""Of the bar, where there is room."""
 _WHO = ("model", "gpu", "num_gpus", "weights", "kv_dtype", "engine", "engine_version", "context_tokens")
 
 
@@ -35,10 +37,13 @@ def view(answer: Answer[MemoryResult]) -> View:
     )
     shown = who if several else ()
     tables = (_ledger(answer, shown), _printed(answer, shown), *_users(answer, shown), _changes(answer))
-    drawing = "\n\n".join(_bar(result, named=several) for result in answer.results)
+
+    def drawn(columns: int) -> str:
+        return "\n\n".join(_bar(result, columns, named=several) for result in answer.results)
+
     findings = tuple(_finding(result) for result in answer.results)
     data = flat(answer.results, lists={"lines": "line", "changes": "change"}, identity=_WHO)
-    return view_of(answer, tables=tables, findings=findings, drawing=drawing, data=data)
+    return view_of(answer, tables=tables, findings=findings, drawing=drawn(_COLUMNS), drawn=drawn, data=data)
 
 
 def _identity(result: MemoryResult) -> dict[str, object]:
@@ -193,8 +198,8 @@ def parts(result: MemoryResult) -> list[tuple[str, str, int]]:
     return found
 
 
-def _bar(result: MemoryResult, *, named: bool) -> str:
-    drawn = memory_bar(parts(result), result.total_bytes)
+def _bar(result: MemoryResult, columns: int, *, named: bool) -> str:
+    drawn = memory_bar(parts(result), result.total_bytes, width=min(columns, _COLUMNS) - len("[]"))
     return f"{result.model} on {result.gpu}\n{drawn}" if named else drawn
 
 
