@@ -20,7 +20,7 @@ _MAX_GPUS = 64
 _HIGHER_FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.95, 0.97)
 """Tried one after the other; what each is a fraction of is the engine's own."""
 _SIXTEEN_BITS = 16
-_FEW_SEQUENCES = 16
+_OFFERED_SEQUENCES = 16
 
 
 class Kind(StrEnum):
@@ -82,10 +82,10 @@ def families(
             if _narrower(deployment, bits)
         ]
     )
-    if deployment.max_num_seqs > _FEW_SEQUENCES and not serving:
-        few = replace(ask, max_num_seqs=_FEW_SEQUENCES)
-        text = f"--max-num-seqs {_FEW_SEQUENCES}"
-        found.append([Candidate(kind=Kind.SEQUENCES, value=str(_FEW_SEQUENCES), text=text, ask=few)])
+    if deployment.max_num_seqs > _OFFERED_SEQUENCES and not serving:
+        few = replace(ask, max_num_seqs=_OFFERED_SEQUENCES)
+        text = f"--max-num-seqs {_OFFERED_SEQUENCES}"
+        found.append([Candidate(kind=Kind.SEQUENCES, value=str(_OFFERED_SEQUENCES), text=text, ask=few)])
     if _narrower(deployment, 8) and narrow_kv:
         both = replace(ask, weights="fp8", kv_dtypes=("fp8",))
         found.append([Candidate(kind=Kind.BOTH, value="fp8", text="--weights fp8 --kv-dtype fp8", ask=both)])

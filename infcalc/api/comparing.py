@@ -16,14 +16,14 @@ from infcalc.api.sizing import deployment_budgets, fraction_warnings
 from infcalc.engines.logs.reader import looked_for, read_log
 from infcalc.engines.logs.reading import EngineLog, Quantity
 from infcalc.engines.rules import FractionBase
-from infcalc.errors import FileProblem
+from infcalc.errors import FileProblem, UsageError
 from infcalc.frozen import frozen
 from infcalc.spec.explain import Explanation, Input
 from infcalc.units import format_memory
 
 if TYPE_CHECKING:
     from infcalc.api.remedies import Refusal
-    from infcalc.catalog.lookup import GpuEntry
+    from infcalc.catalog.lookup import GpuEntry, ModelEntry
     from infcalc.spec.kv import KvFormat
     from infcalc.spec.model import Model
 
@@ -115,6 +115,7 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
     # What an engine did is not judged: it ran, or said itself why not. What the user says of it is.
     judged = any(value is not None for value in (ask.num_gpus, ask.tp, ask.pp, ask.dp, ask.ep, ask.dcp))
     deployment = deploy(stated.ask, model_entry, gpu_entry, strict=judged)
+    odd_ranks = () if judged else _odd_ranks(stated, model_entry, gpu_entry)
     form, kv_origin, kv_said = kv_format(deployment, single_kv_dtype(stated.ask))
     expectation = expected(
         deployment,
@@ -159,6 +160,7 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
         *contradictions(log, expectation),
         *_doubts(log, deployment, lines),
         *odd_card,
+        *odd_ranks,
         *stated.warnings,
         *said,
         *kv_said,
@@ -192,6 +194,18 @@ def _as_printed(log: EngineLog, entry: GpuEntry) -> tuple[GpuEntry, tuple[str, .
         f"{format_memory(known)}: the log's is taken; is --gpu the right one?"
     )
     return replace(entry, gpu=replace(entry.gpu, cuda_total_bytes=round(total.value))), (warning,)
+
+
+def _odd_ranks(stated: FromLog, model_entry: ModelEntry, gpu_entry: GpuEntry) -> tuple[str, ...]:
+    """Return a warning where the ranks of a log cannot be those of its model."""
+    try:
+        deploy(stated.ask, model_entry, gpu_entry)
+    except UsageError as problem:
+        lines = [line for field in ("tp", "pp", "dp", "ep", "dcp") if (line := stated.lines.get(field))]
+        where = f"line {min(lines)}: " if lines else ""
+        options = "--model, --tp, --pp, --dp or --ep says what it was"
+        return (f"{where}{problem.message}, and that is what the log says: is the model the right one? {options}",)
+    return ()
 
 
 def _with_model(log: EngineLog, ask: Ask, stated: FromLog, model: Model) -> tuple[FromLog, tuple[str, ...]]:

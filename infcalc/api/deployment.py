@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from infcalc.api.answer import distinct
 from infcalc.engines.limits import limits
 from infcalc.engines.rules import EngineRules, Served, engine_name, engine_rules, parse_version
+from infcalc.engines.runners import runner_doubts
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.tensors import check_divisible
@@ -326,7 +327,8 @@ def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bo
     rules = newest
     if version is not None:
         rules = engine_rules(ask.engine or REFERENCE_ENGINE, version, gpu, **ranks, served=served)
-    talk += [*version_talk, *_version_warnings(rules), *_machine_warnings(gpu, parallelism)]
+    doubts = runner_doubts(rules.engine, rules.version)
+    talk += [*version_talk, *_version_warnings(rules), *doubts, *_machine_warnings(gpu, parallelism)]
     fraction = _fraction(ask, rules, strict=strict)
     scheduler = rules.scheduler
     length = ask.max_model_len or model.max_context_tokens or _FALLBACK_LENGTH
@@ -359,7 +361,9 @@ def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bo
         Input(
             name="engine_version",
             value=rules.version,
-            origin=origin(ask.engine_version, "newest known", "--engine-version"),
+            origin=f"taken for {ask.engine_version!r}"
+            if version_talk
+            else origin(ask.engine_version, "newest known", "--engine-version"),
             source=_CORES.get(rules.generation, ""),
         ),
         Input(

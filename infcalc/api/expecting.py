@@ -9,7 +9,7 @@ from infcalc.api.sizing import deployment_budgets, page_settings
 from infcalc.engines.logs.reading import Quantity
 from infcalc.engines.rules import FractionBase
 from infcalc.frozen import frozen
-from infcalc.memory.blocks import plan, printed
+from infcalc.memory.blocks import CELL_MULTIPLE, plan, printed
 from infcalc.memory.kv import constant_bytes, kv_components
 from infcalc.memory.ledger import ledger
 from infcalc.spec.layers import CompressedAttention, GroupedAttention, LatentAttention
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from infcalc.spec.kv import KvFormat
     from infcalc.spec.model import Model
 
-_LLAMA_CELLS = 256
 _FP32_BYTES = 4
 _COMPUTE_LOW, _COMPUTE_HIGH = 0.8, 1.4
 _PRINTED_WITH_WEIGHTS = ("weights", "draft", "lora", "loading")
@@ -157,7 +156,7 @@ def _expected_cells(
     flash: bool | None,
 ) -> Expected:
     """llama.cpp allocates the cache for all cells of the context, over all devices."""
-    cells = _padded(deployment.max_model_len, _LLAMA_CELLS)
+    cells = _padded(deployment.max_model_len, CELL_MULTIPLE)
     batch = deployment.max_num_batched_tokens
     pool = state = 0
     for part in (part for held in parts for part in held):
@@ -165,7 +164,7 @@ def _expected_cells(
             pool += part.bytes_at(cells) - part.constant_bytes
             state += part.constant_bytes * sequences
         else:
-            kept = min(cells, _padded(part.window_tokens * sequences + batch, _LLAMA_CELLS))
+            kept = min(cells, _padded(part.window_tokens * sequences + batch, CELL_MULTIPLE))
             pool += part.entry_bytes * (kept // part.tokens_per_entry)
     # The log names the buffers of the host, too: the input embedding lies there.
     everywhere = replace(deployment, rules=replace(deployment.rules, host_embedding=False))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.frozen import frozen
+from infcalc.memory.blocks import CELL_MULTIPLE
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
 
-_SLOT_MULTIPLE = 256
-"""Cells of a slot come in multiples of this."""
 SOURCE = "llama.cpp pull 17767: -np unset is 4 slots with one unified cache; -np N splits -c into N equal parts"
 
 
@@ -39,7 +38,7 @@ def slots_of(deployment: Deployment) -> Slots | None:
         return None
     context, slots = deployment.max_model_len, deployment.max_num_seqs
     asked = any(item.name == "max_num_seqs" and item.origin.startswith("given") for item in deployment.inputs)
-    split = -(-(context // slots) // _SLOT_MULTIPLE) * _SLOT_MULTIPLE
+    split = -(-(context // slots) // CELL_MULTIPLE) * CELL_MULTIPLE
     return Slots(
         num_slots=slots,
         context_tokens=context,

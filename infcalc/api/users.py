@@ -130,7 +130,12 @@ def read_load(load: Load | None) -> Traffic | None:
         )
     if load == Load(users=load.users):
         return None
-    for value, option in ((load.input_tokens, "--input-tokens"), (load.output_tokens, "--output-tokens")):
+    stated = ((load.input_tokens, "--input-tokens"), (load.output_tokens, "--output-tokens"))
+    # What is wrong with the one that is there is told before the lack of the other.
+    for value, option in stated:
+        if value is not None:
+            _lengths(value, option)
+    for value, option in stated:
         if value is None:
             raise UsageError(
                 "users need both lengths of a request", place=option, hint="give --input-tokens and --output-tokens"

@@ -131,14 +131,25 @@ def find(name: str, index: Mapping[str, str]) -> str | None:
     return found
 
 
-def nearest(name: str, index: Mapping[str, str]) -> tuple[str, ...]:
-    """Return up to five entries whose spelling is close to ``name``, the closest first."""
+def nearest(name: str, index: Mapping[str, str], *, far: bool = False) -> tuple[str, ...]:
+    """Return up to five entries whose spelling is close to ``name``, the closest first.
+
+    ``far`` takes the nearest even where none is close.
+    """
     import difflib  # noqa: PLC0415  slow to import, and only a failure needs it
 
     key = fold(name)[:_MAX_NAME_TEXT]
     close = difflib.get_close_matches(key, index, n=4 * _MAX_NEAREST, cutoff=0.6)
+    if not close and far:
+        # Far from all of them; still, those that share most of its pairs of letters say how such names look.
+        pairs = _pairs(key)
+        close = sorted(index, key=lambda spelling: -len(pairs & _pairs(spelling)) / (len(pairs) + len(spelling)))
     longer = sorted((spelling for spelling in index if key and spelling.startswith(key)), key=len)
     return tuple(dict.fromkeys(index[spelling] for spelling in (*longer[:2], *close, *longer)))[:_MAX_NEAREST]
+
+
+def _pairs(spelling: str) -> set[str]:
+    return {spelling[place : place + 2] for place in range(len(spelling) - 1)}
 
 
 class Catalog:
@@ -337,7 +348,7 @@ class Catalog:
         return ModelEntry(model=model, origins=origins, assumptions=(derivative.assumption,), warnings=base.warnings)
 
     def _unknown(self, section: str, name: str) -> UnknownName:
-        near = nearest(name, self._indexes[section])
+        near = nearest(name, self._indexes[section], far=True)
         listing = f"`infcalc {section}` lists all" if section in ("models", "gpus") else None
         return UnknownName(_KINDS[section], name[:_MAX_NAME_TEXT], near, hint=listing)
 

@@ -7,7 +7,7 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from infcalc.errors import UsageError
+from infcalc.errors import DoesNotFit, ObjectiveNotMet, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,6 +40,7 @@ def render(
     Raises:
         UsageError: an unknown format, or a plot without a file.
         ObjectiveNotMet: a ``--require`` gate does not hold (after the answer was written).
+        DoesNotFit: the same, where the answer is that the deployment does not fit.
 
     """
     form = chosen_format(options)
@@ -64,7 +65,13 @@ def render(
         from infcalc.cli.require import check  # noqa: PLC0415 - start-up
         from infcalc.report.as_json import document  # noqa: PLC0415
 
-        check(options["require"], document(answer)["result"])
+        try:
+            check(options["require"], document(answer)["result"])
+        except ObjectiveNotMet as missed:
+            if answer.exit_code != DoesNotFit.exit_code:
+                raise
+            # Where the deployment does not fit, that is why the gate is missed.
+            raise DoesNotFit(f"does not fit, and {missed.message}", place=missed.place, hint=missed.hint) from None
     return answer.exit_code
 
 

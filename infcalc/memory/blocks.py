@@ -42,7 +42,7 @@ _COMPRESSED_PADDING = 1.25
 """Pages of compressed caches are aligned and their windows come in whole blocks: 1.2 to 1.3 in four logs."""
 _ATTENTION_ALIGNMENT, _LATENT_ALIGNMENT = 16, 128
 _LOPSIDED = 1.5
-_CELL_MULTIPLE = 256
+CELL_MULTIPLE = 256
 """llama.cpp pads its contexts and windows to a multiple of this."""
 
 
@@ -246,7 +246,7 @@ def _uniform(specs: dict[_Spec, int], settings: Settings, rules: EngineRules, fi
 def _window_cells(window_tokens: int, settings: Settings) -> int:
     """Return the cells that llama.cpp allocates a sequence in a windowed layer: window and micro-batch, padded."""
     held = min(settings.max_model_len, window_tokens + settings.max_num_batched_tokens)
-    return _ceil(held, _CELL_MULTIPLE) * _CELL_MULTIPLE
+    return _ceil(held, CELL_MULTIPLE) * CELL_MULTIPLE
 
 
 def _page_groups(types: dict[_Spec, int], settings: Settings) -> PagePlan:
@@ -369,7 +369,7 @@ def printed(pool_bytes: int, cut: PagePlan, rules: EngineRules, settings: Settin
             tokens = blocks * cut.block_tokens
             concurrency = tokens / length
         case TokenLine.CONTEXT:
-            tokens = _ceil(length, _CELL_MULTIPLE) * _CELL_MULTIPLE
+            tokens = _ceil(length, CELL_MULTIPLE) * CELL_MULTIPLE
             concurrency = tokens / length
         case _:
             assert_never(rules.token_line)

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _WIDTH = 64
-_NARROW = 38
 
 
-def memory_bar(parts: Sequence[tuple[str, str, int]], total_bytes: int, *, width: int = _WIDTH) -> str:
+def memory_bar(
+    parts: Sequence[tuple[str, str, int]], total_bytes: int, *, width: int = _WIDTH, legend_width: int = _WIDTH
+) -> str:
     """Return the bar and its legend; ``parts`` are (letter, name, bytes), drawn in order against ``total_bytes``.
 
     A part that is there has at least one letter. Where the parts are more than the total, what lies beyond it stands
@@ -43,5 +44,4 @@ def memory_bar(parts: Sequence[tuple[str, str, int]], total_bytes: int, *, width
         legend.append(f". free {format_bytes(free)}")
     if reached > total_bytes:
         legend.append(f"{format_bytes(reached - total_bytes)} beyond the end")
-    # As wide as the bar, which a narrow terminal shows whole.
-    return "\n".join([f"[{inside}]{beyond[:width]}", *textwrap.wrap(", ".join(legend), max(width, _NARROW))])
+    return "\n".join([f"[{inside}]{beyond[:width]}", *textwrap.wrap(", ".join(legend), legend_width)])

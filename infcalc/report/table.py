@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.frozen import frozen
-from infcalc.units import format_bytes
+from infcalc.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -113,12 +113,23 @@ def lead_line(inputs: tuple[Input, ...]) -> str:
 
 def _named(item: Input) -> str:
     values = item.value if isinstance(item.value, tuple) else (item.value,)
-    name = item.name.removesuffix("_bytes")
-    shown_values = " ".join(_input(value, in_bytes=name != item.name) for value in values)
+    unit = next((unit for unit in _SHOW_IN if item.name.endswith(unit)), "")
+    name = item.name.removesuffix(unit)
+    shown_values = " ".join(_input(value, unit) for value in values)
     return f"{name.replace('_', ' ')} {shown_values}".removesuffix(" True")
 
 
-def _input(value: object, *, in_bytes: bool) -> str:
-    if isinstance(value, bool) or not isinstance(value, int):
+_SHOW_IN: dict[str, Callable[[float], str]] = {
+    "_bytes": format_bytes,
+    "_per_s": "{:g} per s".format,
+    "_s": format_seconds,
+}
+"""Endings of inputs that name a unit, and how such a value is shown without it."""
+
+
+def _input(value: object, unit: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    return format_bytes(value) if in_bytes else f"{value:,}"
+    if unit:
+        return _SHOW_IN[unit](value)
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -547,3 +547,21 @@ def test_a_fraction_that_passes_may_still_hold_no_sequence() -> None:
     (refusal,) = compare_text(little, Ask(gpus=("a100",))).result.refusals
     assert refusal.remedies[0].startswith("--gpu-memory-utilization 0.25 ")
     assert refusal.remedies[0].endswith("too little for one sequence of 32,768 tokens")
+
+
+def test_ranks_that_cannot_be_are_told() -> None:
+    odd = SMALLER_THAN_PREDICTED.replace("tensor_parallel_size=1", "tensor_parallel_size=3")
+    assert any("line 1: --tp 3 cannot split" in text for text in compare_text(odd, Ask(gpus=("h100",))).warnings)
+    even = odd.replace("tensor_parallel_size=3", "tensor_parallel_size=2")
+    assert not any("cannot split" in text for text in compare_text(even, Ask(gpus=("h100",))).warnings)
+
+
+def test_versions_that_contradict_each_other_are_told() -> None:
+    other = "INFO 04-20 10:00:00 [api_server.py:1289] vLLM API server version 0.18.1\n"
+    answer = compare_text(other + SMALLER_THAN_PREDICTED, Ask(gpus=("h100",)))
+    (told,) = (text for text in answer.warnings if "several versions" in text)
+    assert "0.18.1 (line 1), 0.19.0 (line 2)" in told
+    assert f"{answer.result.engine_version} is taken" in told
+    same = other.replace("0.18.1", "0.19.0+cu128")
+    answer = compare_text(same + SMALLER_THAN_PREDICTED, Ask(gpus=("h100",)))
+    assert not any("several versions" in text for text in answer.warnings)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from infcalc.api.answer import Answer
 from infcalc.cli.render import Format, chosen_format, render
-from infcalc.errors import FileProblem, ObjectiveNotMet, UsageError
+from infcalc.errors import DoesNotFit, FileProblem, ObjectiveNotMet, UsageError
 from infcalc.frozen import frozen
 from infcalc.report.table import Column, Table, View
 
@@ -123,7 +124,17 @@ def test_a_plot_needs_a_file_and_something_to_draw() -> None:
 
 
 def test_gates_are_checked_after_the_answer_was_written(capsys: Capture) -> None:
-    with pytest.raises(ObjectiveNotMet):
-        render(ANSWER, unseen, {"json": True, "require": ["sequences>=8"]})
+    fitting = replace(ANSWER, exit_code=0)
+    with pytest.raises(ObjectiveNotMet) as missed:
+        render(fitting, unseen, {"json": True, "require": ["sequences>=8"]})
+    assert missed.value.exit_code == 4
     assert json.loads(capsys.readouterr().out)["result"] == {"sequences": 7}
+    assert render(fitting, unseen, {"json": True, "require": ["sequences>=7"]}) == 0
     assert render(ANSWER, unseen, {"json": True, "require": ["sequences>=7"]}) == 3
+
+
+def test_that_it_does_not_fit_wins_over_a_gate(capsys: Capture) -> None:
+    with pytest.raises(DoesNotFit, match="sequences>=8") as missed:
+        render(ANSWER, unseen, {"json": True, "require": ["sequences>=8"]})
+    assert missed.value.exit_code == 3
+    assert json.loads(capsys.readouterr().out)["result"] == {"sequences": 7}

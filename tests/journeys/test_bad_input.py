@@ -48,6 +48,8 @@ MOE = ("--model", "qwen3-30b-a3b", "--gpu", "h100")
             "rules are known from 0.4 to 0.5.23",
         ),
         (("memory", "--input-tokens", "500"), "--output-tokens: users need both lengths", "--output-tokens"),
+        (("memory", "--input-tokens", "banana"), "--input-tokens", "lognormal:mean=500,cv=1.2"),
+        (("memory", "--output-tokens", "banana"), "--output-tokens: a length: 'banana'", "lognormal:mean=500,cv=1.2"),
         (("concurrency", "--users", "0"), "--users: 0 is out of range", "from 1 to 1,000,000"),
         (
             ("memory", "--context", "4k", "--input-tokens", "500", "--output-tokens", "9"),
@@ -128,3 +130,50 @@ def test_a_gate_may_pick_its_rows(capsys: Capture) -> None:
     unknown = infcalc(capsys, *asked, "rows[kv_dtype=fp4].sequences>=200")
     assert unknown.code == 2
     assert "rows have kv_dtype: fp16, fp8" in unknown.err
+
+
+@pytest.mark.parametrize(("option", "kind"), [("--model", "model"), ("--gpu", "GPU"), ("--engine", "engine")])
+@pytest.mark.parametrize("name", ["bogus", "zzzz", "9"])
+def test_an_unknown_name_always_comes_with_the_nearest(capsys: Capture, option: str, kind: str, name: str) -> None:
+    ran = infcalc(capsys, "kv", option, name)
+    assert ran.code == 5
+    assert f"unknown {kind} '{name}'" in ran.err
+    assert "did you mean" in ran.err
+
+
+def test_what_stands_in_for_a_version_is_not_said_to_be_given(capsys: Capture) -> None:
+    lead = infcalc(capsys, "memory", "--engine-version", "foo").out.splitlines()[0]
+    assert "engine version" in lead.partition("given")[0]
+    assert "given: engine version 0.19" in infcalc(capsys, "memory", "--engine-version", "0.19").out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "warned"),
+    [
+        ("0.19.1+v2", True),
+        ("0.28+v2", False),
+        ("0.12+v0", True),
+        ("0.9+v0", False),
+        ("0.7+v1", True),
+        ("0.9+v1", False),
+    ],
+)
+def test_a_runner_that_a_release_does_not_have_is_warned_of(capsys: Capture, version: str, warned: bool) -> None:
+    ran = infcalc(capsys, "memory", "--engine-version", version)
+    assert ran.code == 0
+    assert (f"vllm {version}:" in ran.err) is warned
+
+
+def test_latents_are_not_said_to_group_heads(capsys: Capture) -> None:
+    for model, said in (
+        ("deepseek-v3", "compressing keys and values saves"),
+        ("llama3-8b", "grouping its heads saves"),
+    ):
+        assert said in infcalc(capsys, "kv", "--model", model).out
+
+
+def test_a_gate_on_what_does_not_fit(capsys: Capture) -> None:
+    ran = infcalc(capsys, "memory", "--gpu", "rtx-4090", "--gpus", "1", "--require", "sequences>=10")
+    assert ran.code == 3
+    assert "does not fit, and sequences>=10: found 0" in ran.err
+    assert infcalc(capsys, "memory", "--require", "sequences>=100000").code == 4

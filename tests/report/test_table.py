@@ -66,3 +66,11 @@ def test_a_text_that_does_not_exist_is_a_dash() -> None:
         ["-"],
         ["one"],
     ]
+
+
+def test_durations_and_rates_are_shown_in_their_unit() -> None:
+    inputs = tuple(
+        Input(name=name, value=value, origin="given")
+        for name, value in (("think_time_s", 30.0), ("service_time_s", 0.25), ("offload_bytes", 2**30), ("users", 1000))
+    )
+    assert lead_line(inputs) == "given: think time 30 s, service time 250 ms, offload 1 GiB, users 1,000"

@@ -31,6 +31,7 @@ _MAX_NAMES = 20
 _MAX_NOTES = 20
 _TRUTH_WORDS = {"true": True, "false": False}
 _EMPTY_WORDS = frozenset({"", "none", "null", "auto", "-1"})
+_RELEASE = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){1,3}")
 _WHOLE = re.compile(r"^-?[0-9]{1,18}$")
 _REAL = re.compile(r"^-?[0-9]{1,18}\.[0-9]{0,18}$")
 _SURE_DEVICES = (
@@ -44,7 +45,7 @@ _MENTIONED = re.compile(r"\b(?:NVIDIA|AMD Instinct|Tesla)(?:[ _][A-Za-z0-9.+-]{1
 class _Start:
     """One start of an engine while it is read."""
 
-    __slots__ = ("asked", "failures", "figures", "lines", "models", "notes", "settings", "sure")
+    __slots__ = ("asked", "failures", "figures", "lines", "models", "notes", "settings", "sure", "versions")
 
     def __init__(self) -> None:
         self.figures: dict[tuple[Quantity, str], Figure] = {}
@@ -55,6 +56,7 @@ class _Start:
         self.notes: list[str] = []
         self.models = 0
         self.lines: set[int] = set()
+        self.versions: dict[str, int] = {}
 
     @property
     def printed(self) -> bool:
@@ -90,6 +92,7 @@ def read_log(text: str) -> EngineLog | None:
             f"the log holds {printed} starts: the last is read (its figures begin at line {first}); "
             "cut the file to compare another"
         )
+    left_out += _other_versions(chosen.versions, version)
     return EngineLog(
         engine=grammar.engine,
         version=str(version.value) if version else None,
@@ -103,6 +106,20 @@ def read_log(text: str) -> EngineLog | None:
         starts=max(1, printed),
         left_out=tuple(left_out),
     )
+
+
+def _other_versions(found: dict[str, int], taken: Setting | None) -> list[str]:
+    """Return a sentence where one start names releases that differ; a build may add to the name of its release."""
+    told = {_release(text): line for text, line in reversed(found.items())}
+    if taken is None or len(told) < 2:  # noqa: PLR2004 - a second release
+        return []
+    listed = ", ".join(f"{release} (line {line})" for release, line in sorted(told.items(), key=lambda pair: pair[1]))
+    return [f"the log names several versions: {listed}; {taken.value} is taken; --engine-version says which ran"]
+
+
+def _release(text: str) -> str:
+    match = _RELEASE.search(text)
+    return match[0] if match else text
 
 
 def _own_line(found: list[_Start], chosen: list[_Start]) -> tuple[int, ...]:
@@ -173,6 +190,8 @@ def _apply(grammar: Grammar, shape: Shape, line: Line, start: _Start) -> int:
         if quantity is not None:
             _keep_figure(grammar, quantity, text, shape, start, line=line.number, rank=rank)
         elif name not in _RANKS:
+            if name == "version":
+                start.versions.setdefault(text, line.number)
             _keep_setting(name, text, line.number, start.settings)
     return 1
 

@@ -84,7 +84,7 @@ def _findings(result: KvResult) -> list[str]:
     lines = [
         f"{result.model}, KV in {result.kv_dtype}: {count(slope)} bytes per token ({format_bytes(slope)})"
         + (
-            f"; grouping its heads saves {result.gqa_saving_factor:.3g}x: multi-head attention would keep "
+            f"; {_saving(result)} saves {result.gqa_saving_factor:.3g}x: multi-head attention would keep "
             f"{count(result.mha_kv_bytes_per_token)}" + (" before any window" if windowed else "")
             if result.gqa_saving_factor is not None and result.gqa_saving_factor > 1
             else ""
@@ -99,6 +99,18 @@ def _findings(result: KvResult) -> list[str]:
         for part in windows
     ]
     return lines
+
+
+_COMPRESSED = frozenset({"latent", "compressed"})
+
+
+def _saving(result: KvResult) -> str:
+    """Return what keeps the cache below that of multi-head attention: latents have no heads that could be grouped."""
+    kinds = {part.kind for part in result.kv_components}
+    if not kinds & _COMPRESSED:
+        return "grouping its heads"
+    rest = kinds & {"grouped", "windowed"}
+    return "compressing keys and values" + (" and grouping heads" if rest else "")
 
 
 def _size(value: object) -> str:
