@@ -56,6 +56,11 @@ def test_output_blocks_are_current(path: Path, capsys: pytest.CaptureFixture[str
     assert code == 0, f"stale: run `make docs`\n{capsys.readouterr().out}"
 
 
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_no_page_shows_a_bug(path: Path) -> None:
+    assert not re.search(r"^(?:bug: |Traceback )", path.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_a_stale_block_is_found_and_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n\n```console\n$ infcalc --version\ninfcalc 0.0\n```\n\nafter\n", encoding="utf-8")

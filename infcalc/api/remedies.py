@@ -154,7 +154,7 @@ class _Shown:
     """KV pool that the engine had; None: the log does not tell, and the prediction holds."""
     shift_bytes: float
     """What it had more than predicted: whatever the cause, it is there after a change as well."""
-    need_factor: float
+    need_fraction: float
     """KV of one sequence, as the engine has it, over the predicted."""
 
 
@@ -171,7 +171,7 @@ def _shown_by(failure: Failure, log: EngineLog, base: Expected) -> _Shown:
     factor = 1.0
     if failure.needed_bytes and base.one_request_bytes and failure.kind is FailureKind.ONE_REQUEST:
         factor = failure.needed_bytes / base.one_request_bytes
-    return _Shown(pool_bytes=pool, shift_bytes=0.0 if pool is None else pool - predicted, need_factor=factor)
+    return _Shown(pool_bytes=pool, shift_bytes=0.0 if pool is None else pool - predicted, need_fraction=factor)
 
 
 def _shorter(failure: Failure, case: _Refused, length: int, shown: _Shown) -> tuple[str, ...]:
@@ -196,7 +196,7 @@ def _longest(deployment: Deployment, form: KvFormat, length: int, shown: _Shown)
     for budget in deployment_budgets(deployment):
         cut = plan(deployment.model, form, deployment.parallelism, deployment.rules, settings, stage=budget.stage)
         pool = budget.kv_pool_bytes if shown.pool_bytes is None else max(0.0, shown.pool_bytes)
-        found.append(longest_that_fits(int(pool / shown.need_factor), cut, deployment.rules, settings))
+        found.append(longest_that_fits(int(pool / shown.need_fraction), cut, deployment.rules, settings))
     return min(found)
 
 
@@ -210,7 +210,7 @@ def _changed(case: _Refused, shown: _Shown) -> tuple[str, ...]:
         # Other ranks shift otherwise: more than predicted is not counted on.
         spread = candidate.kind in {Kind.GPUS, Kind.RANKS}
         shift = min(0.0, shown.shift_bytes) if spread else shown.shift_bytes
-        needed = changed.expectation.one_request_bytes * shown.need_factor
+        needed = changed.expectation.one_request_bytes * shown.need_fraction
         if pool is not None and pool.value > 0 and pool.value + shift >= max(needed, 1):
             found[candidate.kind] = _words(candidate, changed.deployment)
     return tuple(found.values())

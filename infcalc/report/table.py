@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from infcalc.frozen import frozen
 from infcalc.units import format_bytes, format_seconds
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from infcalc.spec.explain import Input
+
+
+Drawing: TypeAlias = "Callable[[int], str]"
+"""Draws for a terminal of so many columns."""
 
 
 @frozen
@@ -49,14 +53,12 @@ class View:
     data: Table | None = None
     """What CSV holds, where that is more than the first table shows."""
     drawing: str = ""
-    drawn: Callable[[int], str] | None = None
+    drawn: Drawing | None = None
     """The drawing for a terminal of so many columns, where it can be made to fit."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     """Shown on stderr, apart from the data."""
     explanations: tuple[str, ...] = ()
-    data: Table | None = None
-    """What CSV holds, where that is not the first table."""
 
 
 def cells(table: Table) -> list[list[str]]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infcalc.report.table import Table, View, lead_line
+from infcalc.report.table import Drawing, Table, View, lead_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from infcalc.api.answer import Answer
 
 
@@ -20,9 +18,8 @@ def view_of(
     verdict: str = "",
     findings: tuple[str, ...] = (),
     drawing: str = "",
-    drawn: Callable[[int], str] | None = None,
+    drawn: Drawing | None = None,
     notes: tuple[str, ...] = (),
-    data: Table | None = None,
 ) -> View:
     """Return the view of an answer around its tables and findings."""
     explanations: tuple[str, ...] = ()
@@ -41,5 +38,4 @@ def view_of(
         notes=(*notes, *answer.assumptions),
         warnings=answer.warnings,
         explanations=explanations,
-        data=data,
     )

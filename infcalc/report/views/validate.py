@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from infcalc.api.validating import ValidationResult
     from infcalc.api.validating_serving import ServingValidation
 
+_ASSUMED = "not stated, so assumed"
+
 
 def view(answer: Answer[ValidationResult] | Answer[ServingValidation], *, entry: str = "log", groups: str = "") -> View:
     """Return the cases, the summary over all of them, and the summary by group.
@@ -20,6 +22,8 @@ def view(answer: Answer[ValidationResult] | Answer[ServingValidation], *, entry:
     ``entry`` is what one case is of, ``groups`` what cases are grouped by.
     """
     result = answer.result
+    # Measured runs have none: what they do not state is told for the file.
+    told = any(getattr(case, "assumed", ()) for case in result.cases)
     cases = Table(
         title=f"Predictions against recorded {entry}s",
         columns=(
@@ -32,7 +36,7 @@ def view(answer: Answer[ValidationResult] | Answer[ServingValidation], *, entry:
             Column(key="error_fraction", heading="error", show=_signed),
             Column(key="status", heading="status", left=True, aside=True),
             Column(key="reason", heading="reason", left=True, aside=True),
-            Column(key="assumed", heading="not stated, so assumed", left=True, aside=True),
+            *((Column(key="assumed", heading=_ASSUMED, left=True, aside=True),) if told else ()),
         ),
         rows=tuple(
             {
@@ -49,7 +53,7 @@ def view(answer: Answer[ValidationResult] | Answer[ServingValidation], *, entry:
                 "error_fraction": case.error_fraction,
                 "status": case.status,
                 "reason": case.reason,
-                "assumed": ", ".join(case.assumed),
+                "assumed": ", ".join(getattr(case, "assumed", ())),
             }
             for case in result.cases
         ),
