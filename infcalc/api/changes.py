@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from infcalc.api.sizing import deployment_budgets, fraction_warnings
+from infcalc.engines.limits import limits
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import InfcalcError
 from infcalc.frozen import frozen
@@ -21,6 +22,9 @@ _HIGHER_FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.95, 0.97)
 """Tried one after the other; what each is a fraction of is the engine's own."""
 _SIXTEEN_BITS = 16
 _OFFERED_SEQUENCES = 16
+_WEIGHT_WORDS = {"llama.cpp": (("q8_0", 8.5), ("q4_k_m", 5.0))}
+"""Narrower weights where an engine does not take fp8 and int4: each with bits below which it saves nothing."""
+_KV_WORDS = {"llama.cpp": "q8_0"}
 
 
 class Kind(StrEnum):
@@ -54,7 +58,8 @@ def families(
     ``longest`` is the longest sequence that would fit (0: none); ``serving`` that fewer sequences are no mend.
     """
     ranks = deployment.parallelism
-    found = [_more_gpus(ask, ranks), _more_tp(ask, ranks)]
+    by_layer = limits(deployment.rules.engine).splits_by_layer and ranks.tp == 1
+    found = [_more_stages(ask, ranks)] if by_layer else [_more_gpus(ask, ranks), _more_tp(ask, ranks)]
     if deployment.rules.checks_longest and 0 < longest < deployment.max_model_len:
         changed = replace(ask, max_model_len=longest)
         found.append([Candidate(kind=Kind.LENGTH, value=str(longest), text=f"--max-model-len {longest}", ask=changed)])
@@ -71,14 +76,16 @@ def families(
                 if share > deployment.fraction
             ]
         )
+    kv_word = _KV_WORDS.get(deployment.rules.engine, "fp8")
+    weight_words = _WEIGHT_WORDS.get(deployment.rules.engine, (("fp8", 8), ("int4", 4)))
     narrow_kv = form.element_bits >= _SIXTEEN_BITS
     if narrow_kv:
-        changed = replace(ask, kv_dtypes=("fp8",))
-        found.append([Candidate(kind=Kind.KV, value="fp8", text="--kv-dtype fp8", ask=changed)])
+        changed = replace(ask, kv_dtypes=(kv_word,))
+        found.append([Candidate(kind=Kind.KV, value=kv_word, text=f"--kv-dtype {kv_word}", ask=changed)])
     found.append(
         [
             Candidate(kind=Kind.WEIGHTS, value=word, text=f"--weights {word}", ask=replace(ask, weights=word))
-            for word, bits in (("fp8", 8), ("int4", 4))
+            for word, bits in weight_words
             if _narrower(deployment, bits)
         ]
     )
@@ -87,8 +94,10 @@ def families(
         text = f"--max-num-seqs {_OFFERED_SEQUENCES}"
         found.append([Candidate(kind=Kind.SEQUENCES, value=str(_OFFERED_SEQUENCES), text=text, ask=few)])
     if _narrower(deployment, 8) and narrow_kv:
-        both = replace(ask, weights="fp8", kv_dtypes=("fp8",))
-        found.append([Candidate(kind=Kind.BOTH, value="fp8", text="--weights fp8 --kv-dtype fp8", ask=both)])
+        word = weight_words[0][0]
+        both = replace(ask, weights=word, kv_dtypes=(kv_word,))
+        text = f"--weights {word} --kv-dtype {kv_word}"
+        found.append([Candidate(kind=Kind.BOTH, value=word, text=text, ask=both)])
     return found
 
 
@@ -121,6 +130,15 @@ def _more_gpus(ask: Ask, ranks: Parallelism) -> list[Candidate]:
     return found
 
 
+def _more_stages(ask: Ask, ranks: Parallelism) -> list[Candidate]:
+    """Return more GPUs for an engine that gives each of them some layers: any number of them."""
+    found = []
+    for number in range(ranks.num_gpus + 1, _MAX_GPUS + 1):
+        wider = replace(ask, num_gpus=number, tp=None, pp=None, dp=None)
+        found.append(Candidate(kind=Kind.GPUS, value=str(number), text=f"--gpus {number}", ask=wider))
+    return found
+
+
 def _more_tp(ask: Ask, ranks: Parallelism) -> list[Candidate]:
     """Return the same GPUs with TP instead of attention DP, and instead of pipeline stages: weights are split more."""
     ways = [(ranks.tp * ranks.dp, ranks.pp, 1), (ranks.tp * ranks.pp, 1, ranks.dp), (ranks.num_gpus, 1, 1)]
@@ -138,7 +156,7 @@ def _all_ranks_hold_experts(ranks: Parallelism) -> bool:
     return ranks.ep > 1 and ranks.ep == ranks.tp * ranks.dp
 
 
-def _narrower(deployment: Deployment, bits: int) -> bool:
+def _narrower(deployment: Deployment, bits: float) -> bool:
     from infcalc.spec.weights import weight_format  # noqa: PLC0415 - only where something does not fit
 
     try:

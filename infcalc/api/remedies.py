@@ -270,9 +270,9 @@ _KV_FLAGS = {"vllm": "--kv-cache-dtype fp8", "sglang": "--kv-cache-dtype fp8_e4m
 
 def _words(candidate: Candidate, deployment: Deployment) -> str:
     """Return a change as the user of an engine says it."""
-    value = candidate.value
+    value, tp = candidate.value, deployment.parallelism.tp
     return {
-        Kind.GPUS: f"tensor parallelism over {deployment.parallelism.tp} GPUs",
+        Kind.GPUS: f"tensor parallelism over {tp} GPUs" if tp > 1 else f"{deployment.parallelism.num_gpus} GPUs",
         Kind.RANKS: f"{value} on the same GPUs",
         Kind.LENGTH: candidate.text,
         Kind.FRACTION: f"{deployment.rules.fraction_flag} {value}",

@@ -447,7 +447,7 @@ def evidence() -> tuple[Evidence, ...]:
             figures="exact: 8 logs of hybrid models, to the last digit from the printed pool",
             mechanism="layers of one kind form groups of equal size that share pages of one size",
             read_in="vLLM `kv_cache_utils` and KV specs; SGLang `model_runner`; llama.cpp `llama_kv_cache`",
-            about=("_HEAD_MULTIPLE", "_ATTENTION_ALIGNMENT", "_LATENT_ALIGNMENT", "_LOPSIDED", "_CELL_MULTIPLE"),
+            about=("_HEAD_MULTIPLE", "_ATTENTION_ALIGNMENT", "_LATENT_ALIGNMENT", "_LOPSIDED", "CELL_MULTIPLE"),
         ),
         Evidence(
             rule="pages of compressed caches",
