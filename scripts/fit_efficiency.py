@@ -111,6 +111,8 @@ class Plan:
     per_token_s: float = 0.0
     """Where the search for a fixed time per work item starts; 0 fits none."""
     max_latency_s: float = 60e-6
+    min_sharpness: float = 2.0
+    """1 where kernels of one launch do not overlap: some of them wait for memory while others compute."""
 
 
 MIB = 2.0**20
@@ -146,11 +148,17 @@ DECODE = Plan(
     roughness=2e-2,
 )
 MOE = Plan(
-    token_knots=(4, 16, 64, 256, 1024, 4096),
+    token_knots=(2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096),
     byte_knots=(32 * MIB, 256 * MIB, 2048 * MIB),
     latency_s=15e-6,
     compute_start=0.3,
 )
+"""Tiles are filled up to 16, 64 or 128 rows: between them the time stands still, which needs a knot at each doubling."""
+SKEWED_MOE = replace(MOE, min_sharpness=1.0)
+"""Where few experts get most tokens, theirs are computed while those of the others are only read: one after another."""
+FEW_EXPERTS = 16
+BALANCED = "balanced"
+"""Name of even routing in the tables; the others draw the tokens of each expert from a power law."""
 
 # Fractions, the fixed time and the sharpness of one curve
 
@@ -202,7 +210,7 @@ def curve_of(logs: Floats, plan: Plan) -> Curve:
         byte_knots=plan.byte_knots,
         bandwidth=lawful(values[num_compute : num_compute + num_bandwidth].copy(), plan.byte_knots),
         latency_s=round(latency_s, 9),
-        sharpness=round(min(max(float(values[-2]), 2.0), 8.0), 2),
+        sharpness=round(min(max(float(values[-2]), plan.min_sharpness), 8.0), 2),
         per_token_s=round(float(values[-1]), 11) if plan.per_token_s else 0.0,
     )
 
@@ -531,7 +539,11 @@ class Fitter:
         return (points.num_bytes > cache) | (points.num_bytes < 2 * MIB)
 
     def moe(self) -> None:
-        """Fit grouped expert multiplications of one rank that holds all experts."""
+        """Fit grouped expert multiplications of one rank that holds all experts.
+
+        A model with up to :data:`FEW_EXPERTS` experts routes nearly evenly, one of many experts by a power law. A curve
+        is fitted to the rows of that routing, and of that many experts; without such rows, to what there is.
+        """
         rows = [
             row for row in read(self.kernels, "moe.csv") if row["moe_ep"] == "1" and int(row["moe_tp"]) <= MOST_SHARDS
         ]
@@ -541,15 +553,39 @@ class Fitter:
             if dtype == "fp8" and system.startswith("h"):
                 # Three to four times the time of block-scaled fp8, 3x that of bf16: kernels without tuned settings.
                 continue
-            self.add(
-                gpu=gpu,
-                kind="moe",
-                variant=variant,
-                points=moe_points(table, dtype),
-                plan=MOE,
-                peak=self.peak(gpu, precision),
-                source=f"{TABLES}, {engine} moe, moe_ep 1",
-            )
+            for kind, plan, is_few in (("moe", SKEWED_MOE, False), ("moe_even", MOE, True)):
+                mine = [row for row in table if (int(row["experts"]) <= FEW_EXPERTS) is is_few]
+                routed = [row for row in mine if (row["distribution"] == BALANCED) is is_few]
+                if mine:
+                    self.add(
+                        gpu=gpu,
+                        kind=kind,
+                        variant=variant,
+                        points=moe_points(routed or mine, dtype),
+                        plan=plan,
+                        peak=self.peak(gpu, precision),
+                        source=f"{TABLES}, {engine} moe, moe_ep 1, {'at most' if is_few else 'more than'} {FEW_EXPERTS} "
+                        f"experts, {'even' if routed and is_few else 'power-law'} routing",
+                    )
+
+    def plain_fp8_moe(self) -> None:
+        """Enter experts in fp8 with one scale per tensor on Hopper, whose tables are of kernels without tuned settings.
+
+        The kernels of 16 bit, with the share of the fp8 peak that matrix multiplications reach for each of theirs of the
+        16-bit peak.
+        """
+        for gpu in ("h100-sxm5-80gb", "h200-sxm-141gb"):
+            fp8, wide = self.curves[gpu, "gemm", "fp8"], self.curves[gpu, "gemm", "bf16"]
+            for kind in ("moe", "moe_even"):
+                base = self.curves[gpu, kind, "bf16"]
+                knots = np.log2(base.token_knots)
+                shares = [np.interp(knots, np.log2(curve.token_knots), curve.compute) for curve in (fp8, wide)]
+                curve = replace(base, compute=lawful(base.compute * shares[0] / shares[1], base.token_knots))
+                self.curves[gpu, kind, "fp8"] = curve
+                self.entries[gpu]["kernels"][kind]["fp8"] = written(curve) | {
+                    "basis": "modelled",
+                    "source": "experts in 16 bit, compute by the ratio of gemm in fp8 to gemm in bf16",
+                }
 
     def scaled(self) -> None:
         """Fit the parts with a few single timings: a relative's curve, its fractions and fixed time scaled."""
@@ -817,24 +853,30 @@ def send(bytes_per_s: float) -> dict[str, Any]:
     }
 
 
-KINDS = ("gemm", "moe", "attention_prefill", "attention_decode", "elementwise")
+KINDS = ("gemm", "moe", "moe_even", "attention_prefill", "attention_decode", "elementwise")
 BORROWED = (
     ("h100-sxm5-80gb", "h200-sxm-141gb", "gemm", ("bf16_w8", "bf16_w4", "int8")),
     ("gb200", "b200-sxm-180gb", "attention_prefill", ("bf16", "fp8")),
     ("gb200", "b200-sxm-180gb", "attention_decode", ("bf16", "fp8")),
     ("gb200", "b200-sxm-180gb", "moe", ("bf16", "fp8", "fp8_block", "fp4", "bf16_w4")),
+    ("gb200", "b200-sxm-180gb", "moe_even", ("bf16", "fp8", "fp8_block", "fp4")),
     ("a100-sxm4-80gb", "h100-sxm5-80gb", "moe", ("bf16_w4",)),
-    ("l40s", "h100-sxm5-80gb", "moe", ("bf16", "fp8_block", "bf16_w4")),
+    ("l40s", "h100-sxm5-80gb", "moe", ("bf16", "fp8", "fp8_block", "bf16_w4")),
+    ("l40s", "h100-sxm5-80gb", "moe_even", ("bf16", "fp8", "fp8_block")),
     ("rtx-pro-6000-blackwell-server", "l40s", "gemm", ("bf16_w8", "bf16_w4")),
-    ("rtx-pro-6000-blackwell-server", "h100-sxm5-80gb", "moe", ("bf16", "fp8_block", "bf16_w4")),
+    ("rtx-pro-6000-blackwell-server", "h100-sxm5-80gb", "moe", ("bf16", "fp8", "fp8_block", "bf16_w4")),
+    ("rtx-pro-6000-blackwell-server", "h100-sxm5-80gb", "moe_even", ("bf16", "fp8", "fp8_block")),
     ("rtx-pro-6000-blackwell-server", "b200-sxm-180gb", "moe", ("fp4",)),
+    ("rtx-pro-6000-blackwell-server", "b200-sxm-180gb", "moe_even", ("fp4",)),
     ("rtx-4090", "l40s", "gemm", ("bf16_w8", "bf16_w4", "fp8", "fp8_block", "int8")),
     ("rtx-4090", "l40s", "attention_decode", ("fp8",)),
-    ("rtx-4090", "h100-sxm5-80gb", "moe", ("bf16", "fp8_block", "bf16_w4")),
+    ("rtx-4090", "h100-sxm5-80gb", "moe", ("bf16", "fp8", "fp8_block", "bf16_w4")),
+    ("rtx-4090", "h100-sxm5-80gb", "moe_even", ("bf16", "fp8", "fp8_block")),
     ("a40", "a100-sxm4-80gb", "gemm", ("bf16_w8", "bf16_w4", "int8")),
     ("a40", "a100-sxm4-80gb", "attention_prefill", ("bf16",)),
     ("a40", "a100-sxm4-80gb", "attention_decode", ("bf16",)),
     ("a40", "a100-sxm4-80gb", "moe", ("bf16",)),
+    ("a40", "a100-sxm4-80gb", "moe_even", ("bf16",)),
 )
 """Part, the relative that lends, kind and variants."""
 
@@ -1047,6 +1089,7 @@ def main() -> None:
     fitter.gemm()
     fitter.attention()
     fitter.moe()
+    fitter.plain_fp8_moe()
     fitter.scaled()
     fitter.collectives()
     fitter.over_pcie()

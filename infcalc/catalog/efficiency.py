@@ -45,6 +45,7 @@ DEFAULT_CURVES: Final = "any"
 VARIANTS: Final[dict[str, tuple[str, ...]]] = {
     "gemm": ("bf16", "bf16_w8", "bf16_w4", "fp8", "fp8_block", "int8", "fp4"),
     "moe": ("bf16", "bf16_w8", "bf16_w4", "fp8", "fp8_block", "int8", "fp4"),
+    "moe_even": ("bf16", "bf16_w8", "bf16_w4", "fp8", "fp8_block", "int8", "fp4"),
     "attention_prefill": ("bf16", "fp8"),
     "attention_decode": ("bf16", "fp8"),
     "elementwise": ("any",),

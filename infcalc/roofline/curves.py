@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 RANKS_PER_MACHINE: Final = 8
 """Ranks that share a machine where only their sum is told, as in the measured tables."""
 
+EVEN_EXPERTS: Final = "moe_even"
+"""Kind of the kernels of routed experts that all get about as many tokens; those of skewed routing are ``moe``."""
+
 NETWORK_BYTES_PER_S: Final = 50e9
 NETWORK_LATENCY_S: Final = 12e-6
 """One 400 Gb/s adapter per accelerator, and a round through it: where the efficiency states nothing else."""
@@ -52,11 +55,13 @@ _KINDS: Final[dict[str, str]] = {
     "router": "gemm",
     "lm_head": "gemm",
     "moe": "moe",
+    "moe_even": "moe_even",
     "attention_prefill": "attention_prefill",
     "attention_decode": "attention_decode",
 }
 """Curves by kind of op; every other kind moves data element by element."""
 _ELEMENTWISE = "elementwise"
+_EXPERTS = "moe"
 _ATTENTION = ("attention_prefill", "attention_decode")
 _LIBRARIES: Final[dict[str, tuple[str, ...]]] = {
     CollectiveKind.ALL_REDUCE: ("vllm", "tensorrt-llm", "sglang", "nccl"),
@@ -231,8 +236,11 @@ def _candidates(kind: str, precision: str, weight_bits: float) -> Iterator[tuple
         yield family, "bf16"
         return
     variants = _variants(precision, weight_bits)
-    yield from ((family, variant) for variant in variants)
-    if family == "moe":
+    for variant in variants:
+        yield family, variant
+        if family == EVEN_EXPERTS:
+            yield _EXPERTS, variant
+    if family in {_EXPERTS, EVEN_EXPERTS}:
         yield from (("gemm", variant) for variant in variants)
 
 
