@@ -169,7 +169,7 @@ class Op:
     """One kind of work of a step, summed over the ``num_layers`` layers that do it, on one rank.
 
     ``precision`` is what its weights and activations allow the multiplication to run in (``bf16``, ``fp8``, ``int8``,
-    ``fp4`` ...); whether the GPU has units for it is a question of price. ``kv_read_bytes`` and ``kv_write_bytes`` are
+    ``fp4``, ``mxfp4`` ...); whether the GPU has units for it is a question of price. ``kv_read_bytes`` and ``kv_write_bytes`` are
     the cache's, recurrent state included.
 
     Each of the layers launches ``num_kernels`` kernels for it. ``tokens`` fill each of them (as those of
@@ -994,6 +994,9 @@ def _compute_precision(form: WeightFormat) -> str:
             return "fp32"
         case 8:
             return "int8" if integer else "fp8"
+        case 4 if form.name.startswith("mxfp4"):
+            # What meets it is 4 or 8 bits wide, by vendor: a question of price.
+            return "mxfp4"
         case 4:
             return "int4" if integer else "fp4"
         case _:

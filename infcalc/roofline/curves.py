@@ -246,6 +246,8 @@ def _candidates(kind: str, precision: str, weight_bits: float) -> Iterator[tuple
 
 def _variants(precision: str, weight_bits: float) -> list[str]:
     match precision:
+        case "mxfp4":
+            return [precision, *_variants("fp8", weight_bits)]
         case "fp8_block" | "fp8" | "int8" | "fp4" | "int4":
             near = {"fp8_block": ["fp8"], "fp8": ["fp8_block", "int8"], "int8": ["fp8"], "fp4": ["fp8"]}
             return [precision, *near.get(precision, []), "bf16"]

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # A GPU without units for a narrow type widens it in registers and multiplies in 16 bit: fewer bytes, no more FLOP/s.
 _FALLBACKS = ("bf16", "fp16", "tf32", "fp32")
+_MXFP4 = "mxfp4"
+_AMD = "AMD"
 
 
 class Bound(StrEnum):
@@ -68,13 +70,17 @@ class OpTime:
 def compute_precision(gpu: Gpu, precision: str) -> tuple[str, float]:
     """Return the precision in which ``gpu`` computes what is meant for ``precision``, and its peak in FLOP/s.
 
-    Narrow types without units of their own run as 16 bit (fp8 on A100, mxfp4 on H100: weight-only kernels).
+    Narrow types without units of their own run as 16 bit (fp8 on A100, mxfp4 on H100: weight-only kernels). MXFP4
+    weights meet activations in MXFP8 on Blackwell, at the rate of fp8 (support matrix of the TensorRT-LLM deployment
+    guide for gpt-oss; FlashInfer's MXFP4 x MXFP8 experts, which vLLM calls), and in MXFP4 on AMD (AITER).
 
     Raises:
         UsageError: the GPU states no peak that could serve.
 
     """
     peaks = dict(gpu.peak_flop_per_s)
+    if precision == _MXFP4 and "fp4" in peaks:
+        precision = "fp4" if gpu.vendor == _AMD else "fp8"
     for candidate in (precision, *_FALLBACKS):
         if peak := peaks.get(candidate):
             return candidate, peak
