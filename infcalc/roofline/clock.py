@@ -43,11 +43,6 @@ if TYPE_CHECKING:
 _WHOLE = Parallelism()
 _BF16_KV = KV_FORMATS["bf16"]
 
-FEW_EXPERTS = 16
-"""Up to so many experts are met about equally often: Mixtral's routing analysis (arXiv 2401.04088, section 5) finds
-each of its 8 near 1/8 of the tokens of every domain. Loads of models with 128 and 256 experts follow power laws
-(AIConfigurator: 1.01 observed with DeepSeek-R1, 1.2 with Qwen3-235B)."""
-
 
 @frozen
 class Overhead:
@@ -284,7 +279,7 @@ class StepClock:
     def _stage_s(self, stage: _Stage, load: Load) -> Amount:
         total_s = self._overhead_s(stage, load)
         for kernel in stage.kernels:
-            total_s = total_s + kernel.time_s(kernel.template.law.work(load))
+            total_s = total_s + kernel.load_s(load)
         for message in stage.messages:
             total_s = total_s + message.time_s(message.template.law.work(load), self._curves)
         return total_s
@@ -329,6 +324,19 @@ class _Kernel(NamedTuple):
     template: Template
     curve: KernelCurve
     num_kernels: int
+    experts: Experts | None = None
+    """Experts as the tokens of real models are routed, on the fullest rank: None where nothing is routed, or ideally."""
+
+    def load_s(self, load: Load) -> Amount:
+        """Return the seconds of all its kernels in a step of ``load``.
+
+        Experts take no less than reading those that even routing touches: the roofline has them.
+        """
+        work = self.template.law.work(load)
+        if self.experts is None:
+            return self.time_s(work)
+        routed_s = self.time_s(self.experts.work(self.experts.fullest(load)))
+        return _greater(routed_s, (work.weight_bytes + work.activation_bytes) / self.curve.bandwidth_bytes_per_s)
 
     def time_s(self, work: Work) -> Amount:
         """Return the seconds of all its kernels."""
@@ -355,7 +363,7 @@ class _Kernel(NamedTuple):
             template.kind,
             template.name,
             num_kernels,
-            float(self.time_s(template.law.work(load))),
+            float(self.load_s(load)),
             compute_s=compute_s - fixed_s,
             memory_s=memory_s - fixed_s,
             latency_s=fixed_s,
@@ -434,15 +442,11 @@ def _stage(
             messages.append(_Message(template, num_kernels, inter_node, library))
             continue
         precision = "fp8_block" if template.block_scaled else template.precision
-        kind = EVEN_EXPERTS if _routes_evenly(template) else template.kind
+        experts = template.law.as_routed if isinstance(template.law, Experts) else None
+        kind = EVEN_EXPERTS if experts is not None and not experts.routed.uneven else template.kind
         curve = curves.kernel(kind, precision, template.weight_bits)
-        kernels.append(_Kernel(template, curve, num_kernels))
+        kernels.append(_Kernel(template, curve, num_kernels, None if curves.is_ideal else experts))
     return _Stage(tuple(kernels), tuple(messages), num_layers, is_last=stage == parallelism.pp - 1)
-
-
-def _routes_evenly(template: Template) -> bool:
-    law = template.law
-    return isinstance(law, Experts) and law.routed.num_experts <= FEW_EXPERTS
 
 
 def _leaves_machine(template: Template, curves: GpuCurves, parallelism: Parallelism, stage: int) -> bool:
