@@ -50,6 +50,9 @@ _SGLANG_BY_MONTH = (
     ("2026-07", "0.5.18"),
     ("2026-10", "0.5.23"),
 )
+_IMAGES = {"gpt-oss-dev": "1.0"}
+"""Container images that bear a name instead of a version: TensorRT-LLM for gpt-oss came out on 2025-08-05, between the
+release candidates of 1.0 (OpenAI cookbook, "Using NVIDIA TensorRT-LLM to run gpt-oss-20b")."""
 _V0_ALONE = "0.8"
 """Where only the engine generation is named: V0 was what most logs of 2025 still ran, up to 0.10."""
 
@@ -77,6 +80,9 @@ def read_version_text(engine: str, text: str | None, date: str | None = None) ->
         return ReadVersion(
             version=_V0_ALONE + mark, assumptions=(f"only engine V0 is named: the rules of {_V0_ALONE} taken",)
         )
+    if engine == "tensorrt-llm" and said in _IMAGES:
+        version = _IMAGES[said]
+        return ReadVersion(version=version, assumptions=(f"image {said!r}: the rules of {version} taken",))
     months = _VLLM_BY_MONTH if engine == "vllm" else _SGLANG_BY_MONTH if engine == "sglang" else ()
     dated = _DATE.search(said) or _DATE.search(date or "")
     if dated is None or not months:

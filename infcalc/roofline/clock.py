@@ -335,8 +335,13 @@ class _Kernel(NamedTuple):
         work = self.template.law.work(load)
         if self.experts is None:
             return self.time_s(work)
-        routed_s = self.time_s(self.experts.work(self.experts.fullest(load)))
+        routed_s = self.time_s(self._routed(load))
         return _greater(routed_s, (work.weight_bytes + work.activation_bytes) / self.curve.bandwidth_bytes_per_s)
+
+    def _routed(self, load: Load) -> Work:
+        if self.experts is None:
+            return self.template.law.work(load)
+        return self.experts.work(self.experts.fullest(load))
 
     def time_s(self, work: Work) -> Amount:
         """Return the seconds of all its kernels."""
@@ -355,17 +360,21 @@ class _Kernel(NamedTuple):
         op = template.under(load)
         if op is None:
             return _Piece(template.kind, template.name, 0, 0.0)
+        work = self._routed(load)
+        moved = work.weight_bytes + work.activation_bytes + work.kv_read_bytes + work.kv_write_bytes
         fixed_s, compute_s, memory_s = (
-            kernel_s(curve, tokens=op.tokens, flop=flop / num_kernels, num_bytes=num_bytes / num_kernels) * num_kernels
-            for flop, num_bytes in ((0.0, 0.0), (op.flop, 0.0), (0.0, op.total_bytes))
+            float(kernel_s(curve, tokens=work.tokens, flop=flop / num_kernels, num_bytes=num_bytes / num_kernels))
+            * num_kernels
+            for flop, num_bytes in ((0.0, 0.0), (work.flop, 0.0), (0.0, moved))
         )
+        time_s = float(self.load_s(load))
         return _Piece(
             template.kind,
             template.name,
             num_kernels,
-            float(self.load_s(load)),
+            time_s,
             compute_s=compute_s - fixed_s,
-            memory_s=memory_s - fixed_s,
+            memory_s=max(memory_s - fixed_s, time_s - compute_s),
             latency_s=fixed_s,
             op=op,
         )
