@@ -17,11 +17,11 @@ step. What an engine adds (:attr:`Extent.ENGINE`) is sampling and what ranks sen
 
 - Tensor parallelism adds up the hidden states of all tokens (all-reduce) after each mixer, each feed-forward block and
   the split embedding table, and collects the logits of sampled positions (all-gather).
-- Experts spread over attention-data-parallel ranks are sent their tokens and send them back (two all-to-alls): k copies
-  of a token in 8 bit with their scales where experts compute in 8 bit or less, in 16 bit otherwise, and k back in
-  16 bit. The ranks of one tensor-parallel group share that work and collect the whole afterwards. Experts that are
-  split inside over such ranks need the tokens of all (all-gather), and what they made added up (reduce-scatter).
-  Without attention data parallelism every rank has every token, and the all-reduce is enough.
+- Experts on attention-data-parallel ranks, whole or split inside, are shown the tokens of all ranks (all-gather), and
+  what they made is added up (reduce-scatter), both in 16 bit. Spread over more than 8 ranks, they are sent their tokens
+  and send them back (two all-to-alls): k copies of a token in 8 bit with their scales where experts compute in 8 bit or
+  less, in 16 bit otherwise, and k back in 16 bit. The ranks of one tensor-parallel group share that work and collect
+  the whole afterwards. Without attention data parallelism every rank has every token, and the all-reduce is enough.
 - A pipeline stage sends the hidden states of all tokens to the next.
 
 What does not depend on the step is a :class:`Template`, made once by :func:`templates`; :meth:`Template.at` turns it
@@ -105,6 +105,10 @@ _GATHERED_LOGIT_BYTES = 2
 _SAMPLING_BYTES = _GATHERED_LOGIT_BYTES + 2 * _LOGIT_BYTES
 """Of each logit: read in 16 bit, written in 32 bit, read again by the argmax. Random sampling makes more passes."""
 _SAMPLING_KERNELS = 2
+_MOST_GATHERED = 8
+"""Up to so many ranks, those of one machine, engines gather the tokens of all unless told otherwise:
+vLLM's all2all backend is allgather_reducescatter by default, and TensorRT-LLM's ``select_alltoall_method_type`` enables
+an all-to-all only beyond as many ranks as experts per token, with multi-node NVLink or DeepEP."""
 _DISPATCH_SCALE_ELEMENTS = 128
 _DISPATCH_SCALE_BYTES = 4
 """Tokens that are sent in 8 bit bring an fp32 scale per 128 elements (DeepEP)."""
@@ -889,7 +893,7 @@ class _Lowering:
         match layer.feed_forward:
             case None:
                 return
-            case MoeFeedForward() as block if dp > 1 and self.parallelism.ep > 1:
+            case MoeFeedForward() as block if dp > 1 and self.parallelism.ep > 1 and tp * dp > _MOST_GATHERED:
                 yield from self._dispatch(block, num_layers, tensors)
                 yield from self._collective(
                     OpKind.ALL_GATHER, "all-gather of experts", num_layers, ranks=tp, message_bytes=hidden_bytes

@@ -33,3 +33,6 @@ def test_what_was_not_stated_is_said() -> None:
     assert "0.26" in read_version_text("vllm", None, "2026-08-06").assumptions[0]
     assert read_version_text("sglang", None, "2025-07-22").version == "0.4.9"
     assert read_version_text("llama.cpp", "a fork", "2025-04").version is None
+    image = read_version_text("tensorrt-llm", "gpt-oss-dev")
+    assert image.version == "1.0"
+    assert "gpt-oss-dev" in image.assumptions[0]

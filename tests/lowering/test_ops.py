@@ -655,19 +655,20 @@ def test_expert_parallel_ranks_with_the_same_tokens_only_add_up() -> None:
 
 @pytest.mark.parametrize(("weights", "there"), [("bf16", 7168 * 2), ("fp8_block", 7168 + 7168 // 128 * 4)])
 def test_tokens_of_attention_ranks_travel_to_their_experts_and_back(weights: str, there: int) -> None:
-    found = messages(engine(DEEPSEEK_V3, decode(100, 16), Parallelism(dp=8, ep=8), weights))
+    found = messages(engine(DEEPSEEK_V3, decode(100, 16), Parallelism(dp=16, ep=16), weights))
     assert found == {
-        "dispatch to experts": (OpKind.ALL_TO_ALL, 58, 8, 16 * 8 * there),
-        "combine of experts": (OpKind.ALL_TO_ALL, 58, 8, 16 * 8 * 7168 * 2),
+        "dispatch to experts": (OpKind.ALL_TO_ALL, 58, 16, 16 * 8 * there),
+        "combine of experts": (OpKind.ALL_TO_ALL, 58, 16, 16 * 8 * 7168 * 2),
     }
     # Ranks of a tensor-parallel group share the tokens, and collect the whole.
-    shared = messages(engine(DEEPSEEK_V3, decode(100, 16), Parallelism(tp=4, dp=2, ep=8), weights))
-    assert shared["dispatch to experts"] == (OpKind.ALL_TO_ALL, 58, 8, 4 * 8 * there)
+    shared = messages(engine(DEEPSEEK_V3, decode(100, 16), Parallelism(tp=4, dp=4, ep=16), weights))
+    assert shared["dispatch to experts"] == (OpKind.ALL_TO_ALL, 58, 16, 4 * 8 * there)
     assert shared["all-gather of experts"] == (OpKind.ALL_GATHER, 58, 4, 16 * 7168 * 2)
 
 
-def test_experts_split_over_attention_ranks_meet_all_tokens() -> None:
-    found = messages(engine(MIXTRAL, decode(100, 16), Parallelism(dp=4)))
+@pytest.mark.parametrize("ep", [1, 4])
+def test_experts_of_attention_ranks_in_one_machine_meet_all_tokens(ep: int) -> None:
+    found = messages(engine(MIXTRAL, decode(100, 16), Parallelism(dp=4, ep=ep)))
     everything = (32, 4, 4 * 16 * 4096 * 2)
     assert found == {
         "all-gather for experts": (OpKind.ALL_GATHER, *everything),

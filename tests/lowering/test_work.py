@@ -11,7 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infcalc.lowering.ops import AttentionIo, ElementwiseIo, Extent, StepShape, Template, templates
-from infcalc.lowering.work import Load, Sequences, attended_pairs, chunked_pairs, experts_touched, pooled_pairs
+from infcalc.lowering.work import (
+    FEW_EXPERTS,
+    Experts,
+    Load,
+    Routed,
+    Sequences,
+    attended_pairs,
+    chunked_pairs,
+    experts_touched,
+    experts_touched_unevenly,
+    fullest_factor,
+    pooled_pairs,
+)
 from infcalc.spec.layers import GroupedAttention, Indexer, Reach
 from infcalc.spec.parallelism import Parallelism
 from tests.lowering.test_ops import decode, one_layer, prefill
@@ -124,3 +136,51 @@ def test_means_are_not_rounded(new: float, cached: float, window: int | None) ->
 
 def test_no_token_touches_no_expert() -> None:
     assert list(np.asarray(experts_touched(8, 8, 2, np.array([0.0, 1.0])))) == [0, 2]
+
+
+# --- routing ---
+
+
+@given(experts=st.integers(2, 512), topk=st.integers(1, 16), tokens=st.integers(1, 100_000))
+def test_uneven_routing_touches_fewer_experts_but_those_of_one_token(experts: int, topk: int, tokens: int) -> None:
+    topk = min(topk, experts)
+    even, uneven = (law(experts, experts, topk, tokens) for law in (experts_touched, experts_touched_unevenly))
+    assert topk * (1 - 1e-9) <= uneven <= even * (1 + 1e-9)
+    assert experts_touched_unevenly(experts, experts, topk, 1) == pytest.approx(topk)
+    assert experts_touched_unevenly(experts, experts, topk, tokens + 1) >= uneven * (1 - 1e-12)
+
+
+def test_uneven_routing_touches_as_many_as_the_power_laws_of_the_tables() -> None:
+    # Experts with a token, of 128 and 256, when loads are drawn from power laws with exponents 1.01 and 1.2.
+    for experts, topk, tokens, touched in (
+        (128, 4, 64, (90, 88)),
+        (128, 4, 256, (107, 109)),
+        (256, 8, 64, (180, 176)),
+        (256, 8, 256, (214, 218)),
+    ):
+        found = experts_touched_unevenly(experts, experts, topk, tokens)
+        assert all(abs(found / number - 1) < 0.08 for number in touched)
+
+
+@given(groups=st.integers(1, 64), local=st.integers(1, 64), assignments=st.floats(1, 1e6), uneven=st.booleans())
+def test_the_fullest_rank_has_between_its_share_and_all(
+    groups: int, local: int, assignments: float, *, uneven: bool
+) -> None:
+    factor = fullest_factor(groups, local, assignments, uneven=uneven)
+    assert 1 <= factor <= groups
+    assert fullest_factor(groups, local, 2 * assignments, uneven=uneven) <= factor
+
+
+@pytest.mark.parametrize(("ranks", "slower"), [(4, 1.29), (8, 1.41), (16, 1.65)])
+def test_the_fullest_rank_is_as_full_as_those_that_were_timed(ranks: int, slower: float) -> None:
+    # nvfp4 experts 4096 x 1536 on B200 at 16,384 tokens: power laws over even routing, less 15 us of fixed time.
+    assert fullest_factor(ranks, 128 // ranks, 16_384 * 8 / ranks, uneven=True) == pytest.approx(slower, rel=0.12)
+
+
+def test_few_experts_are_met_evenly() -> None:
+    def law(num_experts: int) -> Experts:
+        routed = Routed(num_local=num_experts, num_experts=num_experts, experts_per_token=2, expert_bytes=1)
+        return Experts(routed=routed, num_groups=1, assignment_flop=1, assignment_activation_bytes=0)
+
+    assert not law(FEW_EXPERTS).as_routed.routed.uneven
+    assert law(FEW_EXPERTS + 1).as_routed.routed.uneven

@@ -73,6 +73,10 @@ def test_all_bytes_count() -> None:
         (H100, "fp4", "bf16", 989e12),
         (B200, "fp4", "fp4", 9000e12),
         (B200, "int8", "bf16", 2250e12),
+        # MXFP4 weights meet 8-bit activations where there are units for both, but on AMD.
+        (H100, "mxfp4", "bf16", 989e12),
+        (B200, "mxfp4", "fp8", 4500e12),
+        (replace(B200, vendor="AMD"), "mxfp4", "fp4", 9000e12),
         (replace(A100, peak_flop_per_s=(("fp16", 125e12), ("fp32", 15e12))), "bf16", "fp16", 125e12),
     ],
     ids=lambda value: getattr(value, "name", value),
