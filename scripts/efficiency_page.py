@@ -32,6 +32,7 @@ max(flop / peak, bytes / bandwidth), and none falls with more work.
 |---|---|---|
 | `gemm` (also the router and the language-model head) | tokens of the step | weights once, 16-bit input and output |
 | `moe`: all experts of a layer on one rank | tokens per touched expert | the touched experts once, activations |
+| `moe_even`: the same where all experts get about as many tokens | likewise | likewise |
 | `attention_prefill` | new tokens per sequence | queries, keys, values, output |
 | `attention_decode` | sequences x KV heads of the rank; each adds a fixed time | the cache once, queries, output |
 | `elementwise`: norms, recurrent state, gathers, indexer | - | all that moves |
@@ -47,7 +48,15 @@ all-to-all. Between machines: inside each first, then every rank with its peers 
 - Block-scaled fp8 of vLLM carries 60 to 190 us of host launch time below some thousand tokens: only rows above twice
   that count, and fixed time and bandwidth are those of plain fp8.
 - Grouped fp8 experts with one scale per tensor on Hopper take three to four times as long as block-scaled ones: kernels
-  without tuned settings. Such experts take the block-scaled curve.
+  without tuned settings. Such experts take the curve of 16 bit, their compute times the ratio of plain fp8 to 16 bit in
+  matrix multiplications.
+- Experts were timed with even routing and with loads drawn from power laws. Models of up to 16 experts route nearly
+  evenly (Mixtral, arXiv 2401.04088, section 5): `moe_even` is fitted to the even rows of 8 experts. Loads of models
+  with more follow power laws (AIConfigurator observed exponents of 1.01 with DeepSeek-R1 and 1.2 with Qwen3-235B):
+  `moe` is fitted to those rows. Large experts are then computed after small ones were read, hence its low sharpness p.
+  On A100, 8 experts were timed with power laws only.
+- MXFP4 experts on Blackwell were timed with 16-bit activations only. They take the curve of fp8, since TensorRT-LLM
+  gives them 8-bit ones, and vLLM does with its MXFP8 backend.
 - Decode attention of TensorRT-LLM before 1.3.0rc20 beats the memory bandwidth for grouped queries: not used.
 - A cache that fits into L2 is read faster in a loop than in a step, where weights pass through in between: such rows of
   decode attention are lower bounds only. Other rows that beat the peaks are left out and counted in `source`.

@@ -153,7 +153,7 @@ MOE = Plan(
     latency_s=15e-6,
     compute_start=0.3,
 )
-"""Tiles are filled up to 16, 64 or 128 rows: between them the time stands still, which needs a knot at each doubling."""
+"""Tiles are filled up to 16, 64 or 128 rows: meanwhile the time stands still, which takes a knot at each doubling."""
 EVEN_MOE = replace(MOE, roughness=6e-3)
 """Few shapes were timed: what bends the curve must be worth it."""
 SKEWED_MOE = replace(MOE, min_sharpness=1.0)
@@ -569,15 +569,14 @@ class Fitter:
                         points=points,
                         plan=replace(plan, token_knots=knots),
                         peak=self.peak(gpu, precision),
-                        source=f"{TABLES}, {engine} moe, moe_ep 1, {'at most' if is_few else 'more than'} {FEW_EXPERTS} "
+                        source=f"{TABLES}, {engine} moe, moe_ep 1, {'up to' if is_few else 'more than'} {FEW_EXPERTS} "
                         f"experts, {'even' if routed and is_few else 'power-law'} routing",
                     )
 
     def plain_fp8_moe(self) -> None:
         """Enter experts in fp8 with one scale per tensor on Hopper, whose tables are of kernels without tuned settings.
 
-        The kernels of 16 bit, with the share of the fp8 peak that matrix multiplications reach for each of theirs of the
-        16-bit peak.
+        The curve of 16 bit, its compute times the ratio of what gemm reaches of its peaks in fp8 and in 16 bit.
         """
         for gpu in ("h100-sxm5-80gb", "h200-sxm-141gb"):
             fp8, wide = self.curves[gpu, "gemm", "fp8"], self.curves[gpu, "gemm", "bf16"]

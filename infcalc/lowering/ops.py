@@ -173,8 +173,8 @@ class Op:
     """One kind of work of a step, summed over the ``num_layers`` layers that do it, on one rank.
 
     ``precision`` is what its weights and activations allow the multiplication to run in (``bf16``, ``fp8``, ``int8``,
-    ``fp4``, ``mxfp4`` ...); whether the GPU has units for it is a question of price. ``kv_read_bytes`` and ``kv_write_bytes`` are
-    the cache's, recurrent state included.
+    ``fp4``, ``mxfp4`` ...); whether the GPU has units for it is a question of price. ``kv_read_bytes`` and
+    ``kv_write_bytes`` are the cache's, recurrent state included.
 
     Each of the layers launches ``num_kernels`` kernels for it. ``tokens`` fill each of them (as those of
     :class:`infcalc.lowering.work.Work`), ``weight_bits`` wide are the elements they meet, ``block_scaled`` where blocks

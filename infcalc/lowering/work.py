@@ -222,9 +222,7 @@ def experts_touched(num_local: float, num_experts: int, experts_per_token: int, 
     return num_local * (1 - (1 - experts_per_token / num_experts) ** num_tokens)
 
 
-def experts_touched_unevenly(
-    num_local: float, num_experts: int, experts_per_token: int, num_tokens: Amount
-) -> Amount:
+def experts_touched_unevenly(num_local: float, num_experts: int, experts_per_token: int, num_tokens: Amount) -> Amount:
     """Return what :func:`experts_touched` does for routing that favours some experts: E_local * T m / (1 + (T - 1) m).
 
     m = k / E. It is the mean where the popularity of experts is exponential (as much spread as mean): exact at one

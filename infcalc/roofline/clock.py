@@ -325,7 +325,7 @@ class _Kernel(NamedTuple):
     curve: KernelCurve
     num_kernels: int
     experts: Experts | None = None
-    """Experts as the tokens of real models are routed, on the fullest rank: None where nothing is routed, or ideally."""
+    """Experts as tokens of real models are routed, on the fullest rank; None where nothing is routed, or ideally."""
 
     def load_s(self, load: Load) -> Amount:
         """Return the seconds of all its kernels in a step of ``load``.

@@ -72,7 +72,7 @@ def compute_precision(gpu: Gpu, precision: str) -> tuple[str, float]:
 
     Narrow types without units of their own run as 16 bit (fp8 on A100, mxfp4 on H100: weight-only kernels). MXFP4
     weights meet activations in MXFP8 on Blackwell, at the rate of fp8 (support matrix of the TensorRT-LLM deployment
-    guide for gpt-oss; FlashInfer's MXFP4 x MXFP8 experts, which vLLM calls), and in MXFP4 on AMD (AITER).
+    guide for gpt-oss; vLLM with its MXFP8 backend, whose default are 16-bit ones), and in MXFP4 on AMD (AITER).
 
     Raises:
         UsageError: the GPU states no peak that could serve.
