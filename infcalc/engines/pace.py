@@ -48,7 +48,7 @@ class Pace:
     """What a lone request waits in the front end on its way to the scheduler, and its first token on the way out."""
     prefill_tokens: int | None = None
     """Tokens of a prefill step where that is not the scheduler's limit."""
-    steps_ahead: int = 0
+    num_steps_ahead: int = 0
     """Steps that are scheduled while one runs: a request that comes meanwhile joins after them."""
     eager_layer_s: float = 0.0
     """Least time of a layer in a decode step whose kernels are launched one by one."""
@@ -72,7 +72,7 @@ def _pace(
     token_us: float = 5.0,
     latency_ms: float = 3.0,
     prefill_tokens: int | None = None,
-    steps_ahead: int = 0,
+    num_steps_ahead: int = 0,
     eager: tuple[float, float] = (0.0, math.inf),
 ) -> Pace:
     return Pace(
@@ -85,7 +85,7 @@ def _pace(
         prompt_token_s=0.0 if order is Order.STATIC else _TOKENISE_S,
         latency_s=latency_ms * _MS,
         prefill_tokens=prefill_tokens,
-        steps_ahead=steps_ahead,
+        num_steps_ahead=num_steps_ahead,
         eager_layer_s=eager[0] * _US,
         eager_beyond_tokens=eager[1],
     )
@@ -112,7 +112,7 @@ _PACE: Mapping[str, tuple[Since[Pace], ...]] = {
         ),
         Since(
             version=(0, 14),
-            value=_pace(Order.MIXED, 2, 0.3, 4, request_ms=1.5, token_us=50, latency_ms=6, steps_ahead=1),
+            value=_pace(Order.MIXED, 2, 0.3, 4, request_ms=1.5, token_us=50, latency_ms=6, num_steps_ahead=1),
             source="vLLM V1 from 0.14: asynchronous scheduling by default, one step ahead (AsyncScheduler)",
         ),
     ),

@@ -250,7 +250,7 @@ def fullest_factor(num_groups: int, num_local: int, num_assignments: Amount, *, 
     fullest rank, have 1.3, 1.4 and 1.6 with 4, 8 and 16 ranks of 128 experts at 16,384 tokens.
 
     >>> [round(fullest_factor(groups, 128 // groups, 1e9, uneven=True), 2) for groups in (1, 4, 8, 16)]
-    [1.0, 1.16, 1.33, 1.61]
+    [1.0, 1.16, 1.34, 1.61]
     """
     if num_groups == 1:
         return 1.0

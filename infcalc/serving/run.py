@@ -237,7 +237,7 @@ class _Flow:
             return entering, taken_s, max(own_s, 0.5 * (1 + steps) * self.times.at(running, context, min(free, new)))
         most = _MOST_BUSY if len(self.answers) > 1 else _MOST_BUSY_ALIKE
         busy = min(most, new / self.stretch_steps / free)
-        before_s = (0.5 + work.steps_ahead) * self.times.at(running, context)
+        before_s = (0.5 + work.num_steps_ahead) * self.times.at(running, context)
         return entering, taken_s, before_s + own_s * (1 + 0.5 * busy / (1 - busy))
 
     def _prefill_first(self, room: float, context: float, *, together: bool) -> tuple[float, float, float]:

@@ -103,7 +103,7 @@ def _work(server: Server, asked: Requests) -> Work:
         budget_tokens=server.budget_tokens,
         order=server.pace.order,
         varied=asked.varied,
-        steps_ahead=server.pace.steps_ahead,
+        num_steps_ahead=server.pace.num_steps_ahead,
         num_locked=server.num_locked,
     )
 

@@ -34,7 +34,7 @@ class Work:
     order: Order
     varied: bool = False
     """Prompts differ as those of conversations do: their lengths are taken as exponential."""
-    steps_ahead: int = 0
+    num_steps_ahead: int = 0
     """Steps that are already scheduled when a request comes, beside the one under way."""
     num_locked: int = 1
     """Lanes that step together because they share experts: each waits for the longest step."""
@@ -119,8 +119,8 @@ def flow(times: StepTimes, work: Work, num_decodes: float, *, num_clients: float
         busy = min(0.95, 1 - plain / tpot_s)
     # A request comes at a random moment of a step; before it are those that came since the last prefill.
     decoding = min(1.0, num_decodes) * others
-    wait_s = decoding * (0.5 + work.steps_ahead) * plain + others * own * busy / (2 * (1 - busy))
-    wait_s = min(wait_s, num_decodes * own + (1 + work.steps_ahead) * plain)
+    wait_s = decoding * (0.5 + work.num_steps_ahead) * plain + others * own * busy / (2 * (1 - busy))
+    wait_s = min(wait_s, num_decodes * own + (1 + work.num_steps_ahead) * plain)
     return Flow(
         num_decodes=num_decodes,
         tpot_s=tpot_s,

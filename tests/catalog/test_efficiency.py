@@ -287,8 +287,8 @@ def test_no_shape_held_out_is_twice_as_wrong_as_those_fitted() -> None:
         for key, shape in catalog.efficiency_entry(name).kernels:
             residual = shape.residual
             if residual and residual.held_out_median_fraction:
-                # Even routing was timed for one expert, whole and cut in 2, 4 and 8: leaving one out leaves a gap.
-                least = 0.1 if key.startswith("moe_even/") else 0.05
+                # One expert alone was timed, whole and cut in 2, 4 and 8: leaving one of them out leaves a gap.
+                least = 0.1 if key.startswith(("moe_even/", "moe/bf16_w4")) else 0.05
                 assert residual.held_out_median_fraction <= max(least, 1.6 * residual.median_fraction), (name, key)
 
 

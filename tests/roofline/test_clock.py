@@ -502,3 +502,23 @@ def test_touched_experts_set_what_a_mixture_reads_and_how_well_it_computes() -> 
     assert part.memory_s == pytest.approx(
         32 * (touched * 3 * 4096 * 14_336 * 2 + 8 * (2 * 4096 + 3 * 14_336) * 2) / 2039e9, rel=1e-12
     )
+
+
+def test_the_fullest_rank_of_experts_sets_the_pace() -> None:
+    def experts_s(ep: int, *, ideal_gpu: bool = False) -> float:
+        curves = curves_of(JOINED) if ideal_gpu else constant(JOINED)
+        clock = StepClock(DEEPSEEK_V3, curves, parallelism=Parallelism(dp=8, ep=ep))
+        return sum(part.time_s for part in clock.parts(num_prefills=1, new_tokens=8192) if part.kind is OpKind.MOE)
+
+    # Split inside, experts are as full on every rank; whole ones are not, but ideally.
+    assert experts_s(8) > 1.15 * experts_s(1)
+    assert experts_s(8, ideal_gpu=True) == pytest.approx(experts_s(1, ideal_gpu=True), rel=0.01)
+
+
+def test_uneven_routing_reads_less_but_no_less_than_the_roofline() -> None:
+    model = DEEPSEEK_V3
+    batch: Batch = {"num_decodes": 32, "context_tokens": 10}
+    (part,) = (part for part in StepClock(model, constant(A100)).parts(**batch) if part.kind is OpKind.MOE)
+    (least,) = (part for part in StepClock(model, curves_of(A100)).parts(**batch) if part.kind is OpKind.MOE)
+    assert part.memory_s < 0.95 * least.memory_s / 0.6
+    assert part.time_s >= least.memory_s * (1 - 1e-9)

@@ -261,3 +261,15 @@ def test_long_answers_keep_a_run_from_ending() -> None:
     assert spread.answer_tokens == pytest.approx(alike.answer_tokens)
     first, second = (in_run(server(), asked, num_requests=64) for asked in (alike, spread))
     assert second.output_tokens_per_s < 0.6 * first.output_tokens_per_s
+
+
+@pytest.mark.parametrize("finite", [False, True])
+def test_a_request_joins_after_the_steps_that_are_scheduled(*, finite: bool) -> None:
+    def ttft_s(ahead: int) -> float:
+        one = server(num_steps_ahead=ahead)
+        if finite:
+            return in_run(one, requests(), num_requests=400, clients=4, front_end=False).ttft_s
+        return in_closed_loop(one, requests(), 4, front_end=False).ttft_s
+
+    # A step of 4 sequences is some 5 ms.
+    assert 0.5 * FIXED_S < ttft_s(1) - ttft_s(0) < 1.5 * FIXED_S
