@@ -58,7 +58,7 @@ all-to-all. Between machines: inside each first, then every rank with its peers 
 - MXFP4 experts on Blackwell were timed with 16-bit activations only. They take the curve of fp8, since TensorRT-LLM
   gives them 8-bit ones, and vLLM does with its MXFP8 backend.
 - 4-bit experts on Hopper were timed on Triton kernels, which TensorRT-LLM runs too. vLLM can be told to run Marlin
-  (`VLLM_MXFP4_USE_MARLIN`), which was not timed: such servers decode as predicted, and their first tokens come a third
+  (`VLLM_MXFP4_USE_MARLIN`), which was not timed: such servers decode as predicted, and their first tokens come 40 %
   later.
 - Decode attention of TensorRT-LLM before 1.3.0rc20 beats the memory bandwidth for grouped queries: not used.
 - A cache that fits into L2 is read faster in a loop than in a step, where weights pass through in between: such rows of
