@@ -1,18 +1,25 @@
-"""How far measurements lie from predictions, by class: the band that is meant to hold eight of ten of them."""
+"""How far measurements lie from predictions, by class: the band that is meant to hold eight of ten of them.
+
+The bands are data (:mod:`infcalc.api.band_table`), drawn by ``scripts/serving_bands.py`` from published measurements.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from infcalc.api.band_table import BANDS
+from infcalc.engines.rules import parse_version
+from infcalc.spec.efficiency import Basis
 from infcalc.spec.layers import MoeFeedForward
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
+    from infcalc.spec.efficiency import GpuEfficiency
 
 
 class Kind(StrEnum):
-    """Class of a prediction: what its band is drawn from."""
+    """Coarse class of a prediction: what its goals are stated for."""
 
     DENSE = "NVIDIA dense"
     MOE = "NVIDIA MoE"
@@ -20,49 +27,101 @@ class Kind(StrEnum):
     BURST = "burst"
 
 
-_BANDS: dict[str, dict[str, tuple[float, float]]] = {
-    Kind.DENSE: {
-        "output_tokens_per_s": (0.75, 1.2),
-        "tpot_s": (0.85, 1.5),
-        "ttft_s": (0.72, 2.0),
-        "e2e_s": (0.83, 1.35),
-    },
-    Kind.MOE: {
-        "output_tokens_per_s": (0.62, 1.37),
-        "tpot_s": (0.8, 1.5),
-        "ttft_s": (0.85, 2.5),
-        "e2e_s": (0.8, 1.7),
-    },
-    Kind.OTHER: {
-        "output_tokens_per_s": (0.4, 1.15),
-        "tpot_s": (0.85, 2.2),
-        "ttft_s": (0.9, 3.5),
-        "e2e_s": (0.8, 2.0),
-    },
-    Kind.BURST: {
-        "output_tokens_per_s": (0.5, 1.05),
-        "tpot_s": (0.6, 2.0),
-        "ttft_s": (0.8, 2.2),
-        "e2e_s": (0.8, 2.0),
-    },
-}
-"""Measured over predicted, the tenth and the ninetieth of a hundred, by class and quantity.
+class Era(StrEnum):
+    """Whether the host of an engine works beside the device or keeps it waiting."""
 
-Of 1,195 figures of 21 sources, each source weighted by the root of its number of figures, rounded outwards where few
-sources state the quantity.
-"""
+    CURRENT = "current engine"
+    EARLIER = "earlier engine"
+
+
+_CURRENT_FROM: dict[str, tuple[int, ...] | None] = {
+    # V1: the engine core in a process of its own.
+    "vllm": (0, 8),
+    # The overlap scheduler by default.
+    "sglang": (0, 5),
+    # The PyTorch backend.
+    "tensorrt-llm": (1,),
+    # Python between the kernels, in all versions that were measured.
+    "tgi": None,
+    "hf": None,
+    "autoawq": None,
+}
+LIKE = {"e2e_s": "tpot_s"}
+"""Whose bands serve a quantity that too little was measured of: most of a whole answer is its tokens' time."""
+_SEPARATOR = ", "
 _WIDE = (0.6, 1.6)
+"""Of what no class was measured for: as wide as the widest sixth of all errors is far."""
 
 
 def kind_of(deployment: Deployment) -> Kind:
-    """Return the class of a deployment."""
+    """Return the coarse class of a deployment."""
     if deployment.gpu.vendor != "NVIDIA":
         return Kind.OTHER
     experts = any(isinstance(run.layer.feed_forward, MoeFeedForward) for run in deployment.model.layers)
     return Kind.MOE if experts else Kind.DENSE
 
 
-def band(kind: str, quantity: str, value: float) -> tuple[float, float]:
-    """Return low and high of a predicted figure."""
-    low, high = _BANDS.get(kind, {}).get(quantity, _WIDE)
+def basis_of(efficiency: GpuEfficiency) -> Basis:
+    """Return what times rest on: the kernels that most of any step is made of."""
+    found = {shape.basis for name, shape in efficiency.kernels if name.startswith("gemm/")}
+    return next((basis for basis in (Basis.CALIBRATED, Basis.MODELLED) if basis in found), Basis.UNCALIBRATED)
+
+
+def era_of(engine: str, version: str | None) -> Era:
+    """Return the era of an engine at a version (None: the newest); one without versions is of its own time."""
+    since = _CURRENT_FROM.get(engine, ())
+    if since is None:
+        return Era.EARLIER
+    if version is None or not since:
+        return Era.CURRENT
+    return Era.CURRENT if parse_version(version.partition("+")[0]) >= since else Era.EARLIER
+
+
+def class_of(deployment: Deployment, efficiency: GpuEfficiency, engine: str | None = None) -> str:
+    """Return the class that a deployment's band is drawn from: its kind, whether its GPU was measured, its era.
+
+    ``engine`` where its pace is not that of the deployment's rules.
+
+    """
+    rules = deployment.rules
+    era = era_of(engine or rules.engine, rules.version if engine in {None, rules.engine} else None)
+    return class_name(kind_of(deployment), basis_of(efficiency), era)
+
+
+def class_name(kind: Kind, basis: Basis, era: Era) -> str:
+    """Return the name of a class; what stands before each comma is a wider one.
+
+    >>> class_name(Kind.MOE, Basis.CALIBRATED, Era.CURRENT)
+    'NVIDIA MoE, calibrated, current engine'
+    """
+    return _SEPARATOR.join((kind, "calibrated" if basis is Basis.CALIBRATED else "uncalibrated", era))
+
+
+def pools(name: str) -> tuple[str, ...]:
+    """Return a class and the wider ones around it, the narrowest first.
+
+    >>> pools("burst, calibrated, earlier engine")
+    ('burst, calibrated, earlier engine', 'burst, calibrated', 'burst', '')
+    """
+    parts = name.split(_SEPARATOR)
+    return (*(_SEPARATOR.join(parts[:count]) for count in range(len(parts), 0, -1)), "")
+
+
+def table_of(quantity: str, *, at_rate: bool) -> str:
+    """Return which bands are those of a quantity.
+
+    >>> table_of("ttft_s", at_rate=True), table_of("tpot_s", at_rate=True)
+    ('ttft_s at a rate', 'tpot_s')
+    """
+    return f"{quantity} at a rate" if at_rate and quantity == "ttft_s" else quantity
+
+
+def band(kind: str, quantity: str, value: float, *, at_rate: bool = False) -> tuple[float, float]:
+    """Return low and high of a predicted figure; ``kind`` is a :class:`Kind` or a name of :func:`class_of`.
+
+    Of the narrowest class around it that enough was measured of. ``at_rate``: of requests that come at a rate, whether
+    or not the server keeps up; the wait for a first token then spreads far more.
+    """
+    bands = BANDS.get(table_of(quantity, at_rate=at_rate)) or BANDS.get(LIKE.get(quantity, ""), {})
+    low, high = next((bands[name] for name in pools(kind) if name in bands), _WIDE)
     return value * low, value * high

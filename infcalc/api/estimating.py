@@ -7,21 +7,20 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.bands import band, kind_of
+from infcalc.api.bands import band, basis_of, class_of
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, merged_inputs, resolve, single_kv_dtype
 from infcalc.api.servers import answer_nodes, clock_of, room_for, server_of
 from infcalc.engines.pace import pace
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.serving.server import Requests, in_batch, in_closed_loop, in_open_run, in_run
-from infcalc.spec.efficiency import Basis
 from infcalc.spec.explain import Input
 from infcalc.workload.lengths import Exponential, Lognormal, described, mean_tokens, parse_lengths
 
 if TYPE_CHECKING:
     from infcalc.catalog.lookup import Catalog
     from infcalc.serving.server import Server, Speed
-    from infcalc.spec.efficiency import GpuEfficiency
+    from infcalc.spec.efficiency import Basis
     from infcalc.spec.kv import KvFormat
     from infcalc.workload.lengths import Lengths
 
@@ -244,10 +243,10 @@ def _estimated(deployment: Deployment, form: KvFormat, offer: Offer, asked: _Ask
     clock = clock_of(deployment, form, steps, efficiency)
     server = server_of(deployment, clock, steps, room)
     speed = _speed(server, offer, asked)
-    kind, basis = kind_of(deployment), _basis(efficiency)
+    named, basis = class_of(deployment, efficiency), basis_of(efficiency)
 
     def figure(quantity: str, value: float) -> Figure:
-        low, high = band(kind, quantity, value)
+        low, high = band(named, quantity, value, at_rate=asked.kind is LoadKind.RATE)
         return Figure(value=value, low=low, high=high, basis=basis)
 
     warnings = []
@@ -300,12 +299,6 @@ def _speed(server: Server, offer: Offer, asked: _Asked) -> Speed:
             if count is not None:
                 return in_run(server, requests, num_requests=count)
             return in_closed_loop(server, requests, server.num_places)
-
-
-def _basis(efficiency: GpuEfficiency) -> Basis:
-    """Return what the times rest on: the kernels that most of any step is made of."""
-    found = {shape.basis for name, shape in efficiency.kernels if name.startswith("gemm/")}
-    return next((basis for basis in (Basis.CALIBRATED, Basis.MODELLED) if basis in found), Basis.UNCALIBRATED)
 
 
 def _inverse(figure: Figure) -> Figure:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from infcalc.api.answer import Answer
-from infcalc.api.bands import Kind, band, kind_of
+from infcalc.api.bands import Kind, band, class_of, kind_of, pools
 from infcalc.api.deployment import Ask, Deployment, deploy, kv_format
 from infcalc.api.ledger import longest_for
 from infcalc.api.recorded import FULL, checked, measurement
@@ -37,13 +37,15 @@ from infcalc.spec.explain import Input
 from infcalc.workload.lengths import Constant, Exponential, Lengths, Lognormal, Uniform, mean_tokens, parse_lengths
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from infcalc.catalog.lookup import Catalog
     from infcalc.engines.pace import Pace
     from infcalc.spec.kv import KvFormat
 
 QUANTITIES = ("output_tokens_per_s", "tpot_s", "ttft_s", "e2e_s")
+AT_RATE = "rate"
+"""What a case calls the load of requests that come at a rate."""
 _MS = 1e-3
 _ONLINE = "serving"
 _SHARE_OF_RANGE = re.compile(r"uniform\s+([0-9.]+)\s*-\s*([0-9.]+)\s*x", re.IGNORECASE)
@@ -63,10 +65,16 @@ class Prediction:
     whole_s: float
     """From the start of a batch to its last token."""
     burst: bool
+    band_class: str
 
 
-def predict(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any] | None = None) -> Prediction:
-    """Return what is predicted for one entry.
+def predict(
+    entry: Mapping[str, Any],
+    catalog: Catalog,
+    known: dict[Any, Any] | None = None,
+    adjust: Callable[[Pace], Pace] | None = None,
+) -> Prediction:
+    """Return what is predicted for one entry; ``adjust`` gives another pace for that of its engine.
 
     Raises:
         InfcalcError: the entry does not say enough, or names what is not known.
@@ -77,7 +85,8 @@ def predict(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any] | 
     load = entry.get("workload") or {}
     if flags.get("disaggregated"):
         raise FileProblem("prefill and decode on servers of their own are not modelled", place=_text(entry.get("id")))
-    deployment, form, steps, clock = _machine(entry, catalog, known)
+    machine = _machine(entry, catalog, known, adjust)
+    deployment, clock = machine.deployment, machine.clock
     inputs, outputs, answers = _lengths(load)
     shared = float(flags.get("shared_prefix_fraction") or 0.0)
     prompt = mean_tokens(inputs)
@@ -89,8 +98,8 @@ def predict(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any] | 
     )
     room_key = ("room", id(clock), inputs, outputs)
     if room_key not in known:
-        known[room_key] = room_for(deployment, form, inputs, outputs)
-    server = server_of(deployment, clock, steps, known[room_key])
+        known[room_key] = room_for(deployment, machine.form, inputs, outputs)
+    server = server_of(deployment, clock, machine.pace, known[room_key])
     loaded = _Load.read(entry)
     speed = _speed(server, asked, loaded)
     together = not loaded.online and loaded.num_clients is None
@@ -99,6 +108,7 @@ def predict(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any] | 
         speed=speed,
         whole_s=(loaded.batch or loaded.num_requests or 1.0) / speed.requests_per_s if together else speed.e2e_s,
         burst=loaded.burst,
+        band_class=machine.band_class.replace(kind_of(deployment), Kind.BURST) if loaded.burst else machine.band_class,
     )
 
 
@@ -197,9 +207,20 @@ def _lengths(load: Mapping[str, Any]) -> tuple[Lengths, Lengths, tuple[tuple[flo
 # Entry -> machine --------------------------------------------------------------------------------------------------
 
 
+@frozen
+class _Machine:
+    """What the runs of many entries have in common."""
+
+    deployment: Deployment
+    form: KvFormat
+    pace: Pace
+    clock: LaneClock
+    band_class: str
+
+
 def _machine(
-    entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any]
-) -> tuple[Deployment, KvFormat, Pace, LaneClock]:
+    entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any], adjust: Callable[[Pace], Pace] | None
+) -> _Machine:
     engine = entry.get("engine") or {}
     gpu = entry.get("gpu") or {}
     flags = entry.get("flags") or {}
@@ -213,13 +234,13 @@ def _machine(
     )
     if key not in known:
         try:
-            known[key] = _resolved(entry, catalog)
+            known[key] = _resolved(entry, catalog, adjust)
         except InfcalcError as problem:
             known[key] = problem
     found = known[key]
     if isinstance(found, InfcalcError):
         raise found
-    made: tuple[Deployment, KvFormat, Pace, LaneClock] = found
+    made: _Machine = found
     return made
 
 
@@ -233,7 +254,7 @@ _SETTINGS = (
 )
 
 
-def _resolved(entry: Mapping[str, Any], catalog: Catalog) -> tuple[Deployment, KvFormat, Pace, LaneClock]:
+def _resolved(entry: Mapping[str, Any], catalog: Catalog, adjust: Callable[[Pace], Pace] | None) -> _Machine:
     engine, flags = entry.get("engine") or {}, entry.get("flags") or {}
     ranks, gpu_said = entry.get("parallel") or {}, entry.get("gpu") or {}
     serves, paced = read_engine_text(str(engine.get("name") or ""))
@@ -274,7 +295,16 @@ def _resolved(entry: Mapping[str, Any], catalog: Catalog) -> tuple[Deployment, K
     steps = pace(paced, version if serves == paced else None, base.rules.generation if paced == "vllm" else "").value
     if flags.get("static_batch"):
         steps = replace(steps, order=Order.STATIC)
-    return base, form, steps, clock_of(base, form, steps, catalog.efficiency(base.gpu), paced)
+    if adjust is not None:
+        steps = adjust(steps)
+    efficiency = catalog.efficiency(base.gpu)
+    return _Machine(
+        deployment=base,
+        form=form,
+        pace=steps,
+        clock=clock_of(base, form, steps, efficiency, paced),
+        band_class=class_of(base, efficiency, paced),
+    )
 
 
 def _whole(value: object) -> int | None:
@@ -329,6 +359,12 @@ class ServingCase:
     """Sequences, clients or requests at once, as far as the load states them."""
     group: str
     """Of the source."""
+    cluster: str
+    """Of the source, model and GPU: what is drawn from some clusters is judged on others."""
+    load: str
+    """What the entry states of its load: ``batch``, ``concurrency``, ``rate``, ``all at once``, or nothing."""
+    band_class: str
+    """What its band is drawn from."""
     status: str
     reason: str
     quantity: str
@@ -395,14 +431,21 @@ def validate_serving(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Ser
     )
 
 
-def validated_serving(entries: Sequence[Mapping[str, Any]], catalog: Catalog) -> ServingValidation:
-    """Return the cases and summary of a list of entries."""
+def validated_serving(
+    entries: Sequence[Mapping[str, Any]], catalog: Catalog, adjust: Callable[[Pace], Pace] | None = None
+) -> ServingValidation:
+    """Return the cases and summary of a list of entries; ``adjust`` gives another pace for that of each engine."""
     known: dict[Any, Any] = {}
-    cases = tuple(case for entry in entries for case in _cases(entry, catalog, known))
+    cases = tuple(case for entry in entries for case in _cases(entry, catalog, known, adjust))
     return ServingValidation(cases=cases, summary=_summaries(cases))
 
 
-def _cases(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any]) -> list[ServingCase]:
+def _cases(
+    entry: Mapping[str, Any],
+    catalog: Catalog,
+    known: dict[Any, Any],
+    adjust: Callable[[Pace], Pace] | None,
+) -> list[ServingCase]:
     said, flags = entry.get("measured") or {}, entry.get("flags") or {}
     if entry.get("kind") == "speculative" or flags.get("spec"):
         if said.get("speedup") is None:
@@ -413,7 +456,7 @@ def _cases(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any]) ->
         return []
     figures = measured(entry)
     try:
-        prediction = predict(entry, catalog, known)
+        prediction = predict(entry, catalog, known, adjust)
     except InfcalcError as problem:
         return [_case(entry, quantity, figure, None, reason=problem.message) for quantity, figure in figures.items()]
     return [_case(entry, quantity, figure, prediction) for quantity, figure in figures.items()]
@@ -430,11 +473,12 @@ def _case(
     engine, load, ranks = entry.get("engine") or {}, entry.get("workload") or {}, entry.get("parallel") or {}
     value, statistic = figure
     guess = low = high = None
-    kind = ""
+    kind = band_class = ""
     if prediction is not None:
         guess = predicted(prediction, quantity, statistic)
-        kind = Kind.BURST if prediction.burst else kind_of(prediction.deployment)
-        low, high = band(kind, quantity, guess)
+        band_class = prediction.band_class
+        kind = pools(band_class)[-2]
+        low, high = band(band_class, quantity, guess, at_rate=_stated_load(load) == AT_RATE)
     batch = load.get("batch") or load.get("concurrency") or load.get("num_requests")
     return ServingCase(
         id=_text(entry.get("id")),
@@ -446,6 +490,9 @@ def _case(
         tp=ranks.get("tp"),
         batch=None if batch is None else int(batch),
         group=_text(entry.get("group")),
+        cluster=_text(entry.get("cluster") or entry.get("group")),
+        load=_stated_load(load),
+        band_class=band_class,
         status=SKIPPED if guess is None else SCORED,
         reason=reason,
         quantity=quantity,
@@ -456,6 +503,16 @@ def _case(
         high=high,
         error_fraction=None if guess is None or not value else (guess - value) / value,
     )
+
+
+def _stated_load(load: Mapping[str, Any]) -> str:
+    for key, name in (("batch", "batch"), ("concurrency", "concurrency")):
+        if load.get(key) is not None:
+            return name
+    rate = _amount(load.get("request_rate"))
+    if rate is not None and rate < _BURST_PER_S:
+        return AT_RATE
+    return "all at once" if load.get("num_requests") is not None else ""
 
 
 def _text(value: object) -> str:
@@ -491,4 +548,5 @@ def _groups(case: ServingCase) -> tuple[str, ...]:
         f"precision {case.precision or 'unstated'}",
         f"tp {case.tp or 'unstated'}",
         f"batch {size if case.batch is not None else 'unstated'}",
+        f"load {case.load or 'unstated'}",
     )
