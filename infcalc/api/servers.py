@@ -74,9 +74,12 @@ class LaneClock:
         pure_s = self._factor * (clock.num_stages * clock.slowest_s(**step) if self._full else clock.step_s(**step))
         if not self._floor_s:
             return pure_s
+        decodes, context = step["num_decodes"], step["context_tokens"]
+        if isinstance(decodes, int | float) and isinstance(context, int | float):
+            return max(pure_s, self._floor_s) if decodes > 0 and context > self._beyond_tokens else pure_s
         import numpy as np  # noqa: PLC0415 - only where a clock runs
 
-        eager = (np.asarray(step["num_decodes"]) > 0) & (np.asarray(step["context_tokens"]) > self._beyond_tokens)
+        eager = (np.asarray(decodes) > 0) & (np.asarray(context) > self._beyond_tokens)
         return np.maximum(pure_s, np.where(eager, self._floor_s, 0.0))
 
     def parts(self, **batch: Unpack[Batch]) -> tuple[StepPart, ...]:

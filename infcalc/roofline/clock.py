@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, Unpack,
 from infcalc.frozen import frozen
 from infcalc.lowering.ops import COLLECTIVES, ElementwiseIo, Extent, OpKind, templates
 from infcalc.lowering.tensors import inventory
-from infcalc.lowering.work import Experts, Load, Sequences
+from infcalc.lowering.work import Experts, Linear, Load, Sequences
+from infcalc.roofline.alike import grouped, is_plain
 from infcalc.roofline.curves import EVEN_EXPERTS, collective_s, kernel_s
 from infcalc.roofline.price import Bound
 from infcalc.spec.kv import KV_FORMATS
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from infcalc.lowering.ops import Op, Template
     from infcalc.lowering.tensors import Tensor
     from infcalc.lowering.work import Amount, Work
+    from infcalc.roofline.alike import Alike
     from infcalc.roofline.curves import GpuCurves
     from infcalc.spec.efficiency import KernelCurve
     from infcalc.spec.kv import KvFormat
@@ -136,7 +138,7 @@ class StepClock:
 
     """
 
-    __slots__ = ("_curves", "_overhead", "_parallelism", "_places", "_stages")
+    __slots__ = ("_curves", "_overhead", "_parallelism", "_places", "_split", "_stages")
 
     def __init__(
         self,
@@ -184,6 +186,7 @@ class StepClock:
             for stage in range(pp)
         )
         self._stages = tuple(stages)
+        self._split = tuple(_split(stage) for stage in self._stages)
 
     @property
     def num_stages(self) -> int:
@@ -274,6 +277,11 @@ class StepClock:
         )
 
     def _distinct_s(self, load: Load) -> list[Amount]:
+        if isinstance(load.num_tokens, (int, float)):
+            return [
+                sum([group.time_s(load) for group in alike], self._stage_s(others, load))
+                for alike, others in self._split
+            ]
         return [self._stage_s(stage, load) for stage in self._stages]
 
     def _stage_s(self, stage: _Stage, load: Load) -> Amount:
@@ -431,6 +439,25 @@ class _Stage(NamedTuple):
     messages: tuple[_Message, ...]
     num_layers: int
     is_last: bool
+
+
+def _split(stage: _Stage) -> tuple[tuple[Alike, ...], _Stage]:
+    """Return the kernels that are priced together in a lone step, and the stage without them, like messages as one."""
+    alike = [
+        (kernel.template.law, kernel.curve, kernel.num_kernels)
+        for kernel in stage.kernels
+        if isinstance(kernel.template.law, Linear) and is_plain(kernel.template.law)
+    ]
+    others = tuple(kernel for kernel in stage.kernels if not is_plain(kernel.template.law))
+    messages: dict[tuple[object, ...], _Message] = {}
+    for message in stage.messages:
+        template, law = message.template, message.template.law
+        sent = (law.driver, law.item_message_bytes) if isinstance(law, Linear) else id(message)
+        key = (template.kind, template.num_ranks, message.inter_node, message.library, sent)
+        known = messages.get(key)
+        number = message.num_messages + (known.num_messages if known else 0)
+        messages[key] = message._replace(num_messages=number)
+    return grouped(alike), stage._replace(kernels=others, messages=tuple(messages.values()))
 
 
 def _stage(

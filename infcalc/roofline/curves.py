@@ -14,6 +14,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from infcalc.errors import UsageError
+from infcalc.roofline.alike import fraction
 from infcalc.roofline.price import compute_precision
 from infcalc.spec.efficiency import (
     IDEAL,
@@ -87,9 +88,9 @@ def kernel_s(curve: KernelCurve, *, tokens: Amount, flop: Amount, num_bytes: Amo
     if isinstance(flop, int | float) and isinstance(num_bytes, int | float) and isinstance(tokens, int | float):
         compute_s = memory_s = 0.0
         if flop > 0:
-            compute_s = flop / (curve.peak_flop_per_s * _fraction(curve.compute_fraction, tokens))
+            compute_s = flop / (curve.peak_flop_per_s * fraction(curve.compute_fraction, tokens))
         if num_bytes > 0:
-            memory_s = num_bytes / (curve.bandwidth_bytes_per_s * _fraction(curve.bandwidth_fraction, num_bytes))
+            memory_s = num_bytes / (curve.bandwidth_bytes_per_s * fraction(curve.bandwidth_fraction, num_bytes))
         fixed_s = curve.latency_s + tokens * curve.latency_per_token_s
         longer_s, shorter_s = (compute_s, memory_s) if compute_s > memory_s else (memory_s, compute_s)
         if not longer_s or math.isinf(curve.sharpness):
@@ -113,20 +114,6 @@ def _kernel_array_s(curve: KernelCurve, tokens: Amount, flop: Amount, num_bytes:
     ratio = np.minimum(compute_s, memory_s) / np.where(longer_s > 0, longer_s, 1.0)
     smooth_s = longer_s * (1 + ratio**curve.sharpness) ** (1 / curve.sharpness)
     return np.asarray(smooth_s + fixed_s)
-
-
-def _fraction(curve: Fractions, amount: float) -> float:
-    knots, fractions = curve.knots, curve.fractions
-    if len(knots) == 1:
-        return fractions[0]
-    place = math.log2(amount) if amount > 0 else knots[0]
-    above = bisect_right(knots, place)
-    if not above:
-        return fractions[0]
-    if above == len(knots):
-        return fractions[-1]
-    share = (place - knots[above - 1]) / (knots[above] - knots[above - 1])
-    return fractions[above - 1] + share * (fractions[above] - fractions[above - 1])
 
 
 def _fraction_array(curve: Fractions, amount: Amount) -> NDArray[np.float64]:

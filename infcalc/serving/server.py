@@ -234,6 +234,7 @@ def in_run(
     lanes = server.num_lanes
     most = min(server.num_places, num_requests, clients or math.inf) / lanes
     times = _times(server, asked, most)
+    times.price_all()
     work = _work(server, asked)
     run = finite_run(
         times,

@@ -14,10 +14,12 @@ from infcalc.engines.pace import Order
 from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from infcalc.serving.times import StepTimes
 
-_BISECTIONS = 60
-_TOLERANCE = 1e-4
+_MOST_STEPS = 60
+_TOLERANCE = 1e-7
 
 
 @frozen
@@ -134,17 +136,12 @@ def closed(times: StepTimes, work: Work, num_requests: float, *, away_s: float =
     """Return the lane of ``num_requests`` requests: in prefill, in decode, or ``away_s`` outside between two turns."""
     if work.decode_tokens <= 0:
         return flow(times, work, 0)
-    low, high = 0.0, num_requests
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        found = flow(times, work, middle, num_clients=num_requests)
-        if found.num_requests + away_s * found.requests_per_s < num_requests:
-            low = middle
-        else:
-            high = middle
-        if high - low < _TOLERANCE * high:
-            break
-    return flow(times, work, 0.5 * (low + high), num_clients=num_requests)
+
+    def lane(num_decodes: float) -> tuple[Flow, float]:
+        found = flow(times, work, num_decodes, num_clients=num_requests)
+        return found, found.num_requests + away_s * found.requests_per_s - num_requests
+
+    return _balanced(lane, num_requests, at_none=-num_requests)
 
 
 def opened(times: StepTimes, work: Work, requests_per_s: float, most_requests: float) -> Flow | None:
@@ -154,13 +151,38 @@ def opened(times: StepTimes, work: Work, requests_per_s: float, most_requests: f
         return None
     if work.decode_tokens <= 0:
         return best
-    low, high = 0.0, best.num_decodes
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        if flow(times, work, middle).requests_per_s < requests_per_s:
-            low = middle
-        else:
-            high = middle
-        if high - low < _TOLERANCE * high:
+
+    def lane(num_decodes: float) -> tuple[Flow, float]:
+        found = flow(times, work, num_decodes)
+        return found, found.requests_per_s / requests_per_s - 1
+
+    return _balanced(lane, best.num_decodes, at_none=-1.0)
+
+
+def _balanced(lane: Callable[[float], tuple[Flow, float]], most: float, *, at_none: float) -> Flow:
+    """Return the lane, with up to ``most`` in decode, that has neither too few (below 0) nor too many.
+
+    ``at_none`` is what it has with none. Regula falsi, the value at the end that stays halved (Illinois): few lanes are
+    tried, and between two of them there always is one that is right.
+    """
+    low, below, high = 0.0, at_none, most
+    found, above = lane(most)
+    if above <= 0:
+        return found
+    kept = 0
+    for _ in range(_MOST_STEPS):
+        place = (low * above - high * below) / (above - below)
+        if not low < place < high:
             break
-    return flow(times, work, 0.5 * (low + high))
+        found, value = lane(place)
+        if abs(value) <= _TOLERANCE * abs(at_none) or high - low < _TOLERANCE * high:
+            break
+        if value < 0:
+            low, below = place, value
+            above = above * 0.5 if kept < 0 else above
+            kept = -1
+        else:
+            high, above = place, value
+            below = below * 0.5 if kept > 0 else below
+            kept = 1
+    return found

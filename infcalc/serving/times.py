@@ -1,4 +1,4 @@
-"""Step times of one lane of a server on a grid, read off by interpolation: the clock is asked once for a load.
+"""Step times of one lane of a server on a grid, read off by interpolation: the clock is asked for few.
 
 A lane is what takes steps on its own: an attention-DP rank, or one of the micro-batches that fill a pipeline.
 """
@@ -31,27 +31,100 @@ class Clock(Protocol):
 
 
 @frozen
-class StepTimes:
-    """Seconds of a step by decoding sequences, tokens in the cache of each, and prompt tokens that ride along."""
+class Prompts:
+    """What prompts bring to a step, beside tokens: ``prompt_tokens`` new after ``cached_tokens`` that were found."""
 
-    num_decodes: tuple[float, ...]
-    context_tokens: tuple[float, ...]
-    new_tokens: tuple[float, ...]
-    seconds_s: tuple[tuple[tuple[float, ...], ...], ...]
+    prompt_tokens: float
+    cached_tokens: float
+
+    def step(self, new_tokens: float) -> tuple[float, float, float]:
+        """Return the prompts of a step with so many new tokens, the new tokens of each, and what lies before them.
+
+        Fewer new tokens than a prompt are a chunk from its middle, more are several prompts at once.
+        """
+        if new_tokens <= 0:
+            return 0.0, 0.0, 0.0
+        each = min(new_tokens, self.prompt_tokens)
+        number = max(new_tokens / max(self.prompt_tokens, 1e-9), 1.0)
+        return number, each, self.cached_tokens + (self.prompt_tokens - each) / 2
+
+
+class StepTimes:
+    """Seconds of a step by decoding sequences, tokens in the cache of each, and prompt tokens that ride along.
+
+    Points of the grid are priced when they are first read, one by one; :meth:`price_all` prices them in one call.
+    """
+
+    __slots__ = ("_clock", "_prompts", "_seconds", "_table", "context_tokens", "new_tokens", "num_decodes")
+
+    def __init__(
+        self,
+        clock: Clock,
+        prompts: Prompts,
+        *,
+        num_decodes: Sequence[float],
+        context_tokens: Sequence[float],
+        new_tokens: Sequence[float],
+    ) -> None:
+        self._clock, self._prompts = clock, prompts
+        self.num_decodes, self.context_tokens, self.new_tokens = num_decodes, context_tokens, new_tokens
+        self._seconds: dict[tuple[int, int, int], float] = {}
+        self._table: list[list[list[float]]] = []
 
     def at(self, num_decodes: float, context_tokens: float, new_tokens: float = 0.0) -> float:
         """Return the seconds of a step, linear between the points of the grid."""
         d, p = _place(self.num_decodes, num_decodes)
-        c, q = _place(self.context_tokens, context_tokens)
+        # Without anything in decode there is no context.
+        c, q = _place(self.context_tokens, context_tokens) if num_decodes else (0, 0.0)
         n, r = _place(self.new_tokens, new_tokens)
-        total = 0.0
-        for i, wi in ((d, 1 - p), (d + 1, p)):
-            if wi:
-                for j, wj in ((c, 1 - q), (c + 1, q)):
-                    if wj:
-                        row = self.seconds_s[i][j]
-                        total += wi * wj * (row[n] if not r else row[n] * (1 - r) + row[n + 1] * r)
-        return total
+        found = self._along(d, c, n, q, r)
+        return found if not p else found + p * (self._along(d + 1, c, n, q, r) - found)
+
+    def _along(self, decodes: int, context: int, new: int, q: float, r: float) -> float:
+        point = self._point
+        found = point(decodes, context, new)
+        if r:
+            found += r * (point(decodes, context, new + 1) - found)
+        if not q:
+            return found
+        other = point(decodes, context + 1, new)
+        if r:
+            other += r * (point(decodes, context + 1, new + 1) - other)
+        return found + q * (other - found)
+
+    def _point(self, decodes: int, context: int, new: int) -> float:
+        if self._table:
+            return self._table[decodes][context][new]
+        key = (decodes, context, new)
+        found = self._seconds.get(key)
+        if found is None:
+            number, each, before = self._prompts.step(self.new_tokens[new])
+            found = self._seconds[key] = float(
+                self._clock.step_s(
+                    num_decodes=self.num_decodes[decodes],
+                    context_tokens=self.context_tokens[context],
+                    num_prefills=number,
+                    new_tokens=each,
+                    cached_tokens=before,
+                )
+            )
+        return found
+
+    def price_all(self) -> None:
+        """Price every point of the grid in one call: for what will read most of them."""
+        import numpy as np  # noqa: PLC0415 - only where many steps are priced
+
+        steps = [self._prompts.step(new) for new in self.new_tokens]
+        number, each, before = (np.array(values)[None, None, :] for values in zip(*steps, strict=True))
+        seconds = self._clock.step_s(
+            num_decodes=np.array(self.num_decodes)[:, None, None],
+            context_tokens=np.array(self.context_tokens)[None, :, None],
+            num_prefills=number,
+            new_tokens=each,
+            cached_tokens=before,
+        )
+        shape = (len(self.num_decodes), len(self.context_tokens), len(self.new_tokens))
+        self._table = np.broadcast_to(seconds, shape).tolist()
 
 
 def _place(grid: Sequence[float], value: float) -> tuple[int, float]:
@@ -84,36 +157,20 @@ def step_times(
 ) -> StepTimes:
     """Return the step times of a load: up to ``most_decodes`` sequences, and up to ``budget_tokens`` in a step.
 
-    A prompt brings ``prompt_tokens`` new tokens after ``cached_tokens`` that are found in the prefix cache. Fewer new
-    tokens than that are a chunk from its middle, more are several prompts at once.
+    A prompt brings ``prompt_tokens`` new tokens after ``cached_tokens`` that are found in the prefix cache.
     """
-    import numpy as np  # noqa: PLC0415 - only where a clock runs
-
     decodes = [0.0, 1.0]
     while decodes[-1] < most_decodes:
         decodes.append(min(max(decodes[-1] + 1, round(decodes[-1] * _DECODE_RATIO)), max(most_decodes, 2.0)))
     width = max(1.0, most_context_tokens - least_context_tokens)
-    contexts = [least_context_tokens, least_context_tokens + width / 2, least_context_tokens + width]
     most_new = max(budget_tokens, 1.0)
     marks = {0.0, most_new, min(prompt_tokens, most_new), *(mark for mark in _NEW_TOKENS if mark < most_new)}
-    new = sorted(marks)
-    count = np.array(new)
-    prompts = np.maximum(count / max(prompt_tokens, 1e-9), (count > 0).astype(float))
-    each = np.minimum(count, prompt_tokens)
-    before = cached_tokens + (prompt_tokens - each) / 2
-    seconds = clock.step_s(
-        num_decodes=np.array(decodes)[:, None, None],
-        context_tokens=np.array(contexts)[None, :, None],
-        num_prefills=prompts[None, None, :],
-        new_tokens=each[None, None, :],
-        cached_tokens=np.where(count > 0, before, 0.0)[None, None, :],
-    )
-    full = np.broadcast_to(seconds, (len(decodes), len(contexts), len(new)))
     return StepTimes(
-        num_decodes=tuple(decodes),
-        context_tokens=tuple(contexts),
-        new_tokens=tuple(new),
-        seconds_s=tuple(tuple(tuple(row) for row in plane) for plane in full.tolist()),
+        clock,
+        Prompts(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens),
+        num_decodes=decodes,
+        context_tokens=(least_context_tokens, least_context_tokens + width / 2, least_context_tokens + width),
+        new_tokens=sorted(marks),
     )
 
 
