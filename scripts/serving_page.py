@@ -34,6 +34,7 @@ _NAMES = {
     "e2e_s": "end to end",
     "speedup": "speedup of drafting",
     "ttft_s at a rate": "TTFT, requests at a rate",
+    "tpot_s at a rate": "TPOT, requests at a rate",
 }
 _SPLITS: dict[str, Callable[[ServingCase], str]] = {
     "engine": lambda case: f"{case.engine} {case.version}",

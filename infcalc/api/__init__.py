@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from infcalc.api.deployment import Ask
     from infcalc.api.drafting import DraftAsk, speculate
     from infcalc.api.estimating import Offer
+    from infcalc.api.estimator import Estimator
     from infcalc.api.filling import memory
     from infcalc.api.fitting import concurrency
     from infcalc.api.listing import gpus, models, show
@@ -28,6 +29,7 @@ __all__ = [
     "Answer",
     "Ask",
     "DraftAsk",
+    "Estimator",
     "InfcalcError",
     "Load",
     "Offer",
@@ -49,6 +51,7 @@ _HOMES = {
     "Answer": "infcalc.api.answer",
     "Ask": "infcalc.api.deployment",
     "DraftAsk": "infcalc.api.drafting",
+    "Estimator": "infcalc.api.estimator",
     "InfcalcError": "infcalc.errors",
     "Load": "infcalc.api.users",
     "Offer": "infcalc.api.estimating",

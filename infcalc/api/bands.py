@@ -48,6 +48,7 @@ _CURRENT_FROM: dict[str, tuple[int, ...] | None] = {
 }
 LIKE = {"e2e_s": "tpot_s"}
 """Whose bands serve a quantity that too little was measured of: most of a whole answer is its tokens' time."""
+_AT_RATE = ("ttft_s", "tpot_s")
 _SEPARATOR = ", "
 _WIDE = (0.6, 1.6)
 """Of what no class was measured for: as wide as the widest sixth of all errors is far."""
@@ -110,17 +111,17 @@ def pools(name: str) -> tuple[str, ...]:
 def table_of(quantity: str, *, at_rate: bool) -> str:
     """Return which bands are those of a quantity.
 
-    >>> table_of("ttft_s", at_rate=True), table_of("tpot_s", at_rate=True)
-    ('ttft_s at a rate', 'tpot_s')
+    >>> table_of("ttft_s", at_rate=True), table_of("output_tokens_per_s", at_rate=True)
+    ('ttft_s at a rate', 'output_tokens_per_s')
     """
-    return f"{quantity} at a rate" if at_rate and quantity == "ttft_s" else quantity
+    return f"{quantity} at a rate" if at_rate and quantity in _AT_RATE else quantity
 
 
 def band(kind: str, quantity: str, value: float, *, at_rate: bool = False) -> tuple[float, float]:
     """Return low and high of a predicted figure; ``kind`` is a :class:`Kind` or a name of :func:`class_of`.
 
     Of the narrowest class around it that enough was measured of. ``at_rate``: of requests that come at a rate, whether
-    or not the server keeps up; the wait for a first token then spreads far more.
+    or not the server keeps up; times then spread more, for near saturation a small error is a long queue.
     """
     bands = BANDS.get(table_of(quantity, at_rate=at_rate)) or BANDS.get(LIKE.get(quantity, ""), {})
     low, high = next((bands[name] for name in pools(kind) if name in bands), _WIDE)

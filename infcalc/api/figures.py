@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infcalc.api.bands import band, kind_of
+from infcalc.api.bands import band, basis_of, class_of
 from infcalc.api.estimating import Figure
 from infcalc.frozen import frozen
-from infcalc.spec.efficiency import Basis
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
-    from infcalc.spec.efficiency import GpuEfficiency
+    from infcalc.spec.efficiency import Basis, GpuEfficiency
 
 
 @frozen
@@ -19,6 +18,7 @@ class Bands:
     """How the figures of one deployment spread, and what they rest on."""
 
     kind: str
+    """Name of its class."""
     basis: Basis
 
     def figure(self, quantity: str, value: float, *, least: float = 0.0, most: float | None = None) -> Figure:
@@ -31,13 +31,7 @@ class Bands:
 
 def bands_of(deployment: Deployment, efficiency: GpuEfficiency) -> Bands:
     """Return how the figures of a deployment spread."""
-    return Bands(kind=kind_of(deployment), basis=basis_of(efficiency))
-
-
-def basis_of(efficiency: GpuEfficiency) -> Basis:
-    """Return what times rest on: the kernels that most of any step is made of."""
-    found = {shape.basis for name, shape in efficiency.kernels if name.startswith("gemm/")}
-    return next((basis for basis in (Basis.CALIBRATED, Basis.MODELLED) if basis in found), Basis.UNCALIBRATED)
+    return Bands(kind=class_of(deployment, efficiency), basis=basis_of(efficiency))
 
 
 def scaled(figure: Figure, factor: float) -> Figure:

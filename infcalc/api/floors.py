@@ -7,22 +7,27 @@ GPUs, launches, scheduling or waiting. Routed experts count as many as are expec
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from infcalc.frozen import frozen
 from infcalc.lowering.ops import Decode, Prefill, StepShape, ops_of, templates
 from infcalc.lowering.tensors import inventory
+from infcalc.lowering.work import Linear
 from infcalc.memory.offload import link_time_s
 from infcalc.roofline.price import compute_precision
 from infcalc.roofline.step import step_time
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
+    from infcalc.lowering.ops import Template
+    from infcalc.lowering.work import Driver
+    from infcalc.lowering.work import Load as StepLoad
     from infcalc.roofline.step import StepTime
     from infcalc.spec.kv import KvFormat
 
 _GAUSS = ((5 / 18, 0.5 - 0.5 * math.sqrt(0.6)), (8 / 18, 0.5), (5 / 18, 0.5 + 0.5 * math.sqrt(0.6)))
 _UNBOUNDED = 1e12
+_MOST_REMEMBERED = 20_000
 
 
 @frozen
@@ -65,7 +70,7 @@ class FloorClock:
 
     """
 
-    __slots__ = ("_gpu", "_known", "_link_s", "_stages")
+    __slots__ = ("_decodes", "_gpu", "_known", "_link_s", "_stages", "_summed")
 
     def __init__(self, deployment: Deployment, form: KvFormat, *, offload_s: float = 0.0) -> None:
         self._gpu, self._link_s = deployment.gpu, offload_s
@@ -80,6 +85,8 @@ class FloorClock:
             )
             for stage in (range(pp) if pp > 1 else (None,))
         )
+        self._summed = tuple(_summed(stage) for stage in self._stages)
+        self._decodes: dict[tuple[int, int], float] = {}
         self._known: dict[StepShape, tuple[tuple[float, float], ...]] = {}
 
     def stages(self, shape: StepShape) -> tuple[StepTime, ...]:
@@ -95,15 +102,21 @@ class FloorClock:
         if found is None:
             load, bandwidth = shape.load(1), self._gpu.bandwidth_bytes_per_s
             made = []
-            for stage in self._stages:
-                work = [(template.work(load), peak) for template, peak in stage]
+            for sums, others in self._summed:
+                work = [(template.work(load), peak) for template, peak in others]
                 compute_s = sum(float(one.flop) / peak for one, peak in work)
                 moved = sum(
                     float(one.weight_bytes + one.activation_bytes + one.kv_read_bytes + one.kv_write_bytes)
                     for one, _ in work
                     if one.tokens
                 )
+                for one in sums:
+                    more_s, more = one.at(load)
+                    compute_s, moved = compute_s + more_s, moved + more
                 made.append((compute_s, moved / bandwidth))
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
+                self._decodes.clear()
             found = self._known[shape] = tuple(made)
         return found
 
@@ -113,7 +126,11 @@ class FloorClock:
 
     def decode_s(self, num_sequences: float, context_tokens: float) -> float:
         """Return the floor of one decode step of ``num_sequences`` on a lane."""
-        return self.step_s(_decode(num_sequences, context_tokens))
+        key = (max(1, int(num_sequences)), max(0, round(context_tokens)))
+        found = self._decodes.get(key)
+        if found is None:
+            found = self._decodes[key] = self.step_s(_decode(num_sequences, context_tokens))
+        return found
 
     def answer_step_s(self, num_sequences: float, start_tokens: float, answer_tokens: float) -> float:
         """Return the mean floor of the steps of an answer, while its context grows."""
@@ -124,6 +141,46 @@ class FloorClock:
     def prefill_s(self, new_tokens: float, cached_tokens: float = 0.0, num_sequences: float = 1.0) -> float:
         """Return the floor of prompts computed together."""
         return self.step_s(_prefill(new_tokens, cached_tokens, num_sequences))
+
+
+class _Sum(NamedTuple):
+    """What ops that grow with the same items of a step compute and move together."""
+
+    driver: Driver
+    item_s: float
+    item_bytes: float
+    once_bytes: float
+    sequence_bytes: float
+
+    def at(self, load: StepLoad) -> tuple[float, float]:
+        """Return the seconds of computing and the bytes moved in a step."""
+        items = float(getattr(load, self.driver))
+        if not items:
+            return 0.0, 0.0
+        moved = self.once_bytes + self.item_bytes * items + self.sequence_bytes * float(load.num_sequences)
+        return self.item_s * items, moved
+
+
+def _summed(
+    stage: tuple[tuple[Template, float], ...],
+) -> tuple[tuple[_Sum, ...], tuple[tuple[Template, float], ...]]:
+    """Return the sums of ops whose work is in proportion to items, and the other ops."""
+    sums: dict[Driver, _Sum] = {}
+    others = []
+    for template, peak in stage:
+        law = template.law
+        if not isinstance(law, Linear) or law.routed is not None:
+            others.append((template, peak))
+            continue
+        one = sums.get(law.driver, _Sum(law.driver, 0.0, 0.0, 0.0, 0.0))
+        sums[law.driver] = _Sum(
+            law.driver,
+            one.item_s + law.item_flop / peak,
+            one.item_bytes + law.item_weight_bytes + law.item_activation_bytes,
+            one.once_bytes + law.weight_bytes,
+            one.sequence_bytes + 2 * law.sequence_state_bytes,
+        )
+    return tuple(sums.values()), tuple(others)
 
 
 def floors_of(clock: FloorClock, work: Work, *, num_lanes: int, num_stages: int) -> Floors:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from infcalc.api.sizing import deployment_budgets
 from infcalc.api.users import Traffic, requests_in
 from infcalc.engines.pace import compute_shares, kernel_factor
+from infcalc.frozen import frozen
 from infcalc.roofline.clock import Overhead, StepClock
 from infcalc.roofline.curves import curves_of
 from infcalc.serving.server import Server
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from infcalc.workload.lengths import Lengths, Node
 
 _SLICES = 24
+_MOST_REMEMBERED = 20_000
+_NUMBERS = (int, float)
 _LIBRARIES = {"vllm": "vllm", "sglang": "vllm", "tensorrt-llm": "tensorrt-llm"}
 """Whose collectives an engine calls: SGLang has those of vLLM."""
 
@@ -60,16 +63,32 @@ class LaneClock:
     In a full pipeline each micro-batch waits for the slowest stage at every hop; a lone batch passes at its own pace.
     """
 
-    __slots__ = ("_beyond_tokens", "_clock", "_factor", "_floor_s", "_full")
+    __slots__ = ("_beyond_tokens", "_clock", "_factor", "_floor_s", "_full", "_known", "_whole")
 
     def __init__(
         self, clock: StepClock, factor: float, *, full: bool, floor_s: float = 0.0, beyond_tokens: float = math.inf
     ) -> None:
         self._clock, self._factor, self._full = clock, factor, full
         self._floor_s, self._beyond_tokens = floor_s, beyond_tokens
+        self._known: dict[tuple[tuple[str, float], ...], float] = {}
+        self._whole: LaneClock | None = None
 
     def step_s(self, **step: Any) -> Any:  # noqa: ANN401 - numbers or arrays
-        """Return the seconds of one step: no less than launching its kernels takes where that is done one by one."""
+        """Return the seconds of one step: no less than launching its kernels takes where that is done one by one.
+
+        Steps of plain numbers are remembered: a planner asks for the same ones again and again.
+        """
+        if not all(type(value) in _NUMBERS for value in step.values()):
+            return self._priced_s(**step)
+        key = tuple(step.items())
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
+            found = self._known[key] = float(self._priced_s(**step))
+        return found
+
+    def _priced_s(self, **step: Any) -> Any:  # noqa: ANN401
         clock = self._clock
         pure_s = self._factor * (clock.num_stages * clock.slowest_s(**step) if self._full else clock.step_s(**step))
         if not self._floor_s:
@@ -101,13 +120,13 @@ class LaneClock:
 
     def full(self) -> LaneClock:
         """Return the clock of the same lane in a full pipeline."""
-        return LaneClock(
-            self._clock,
-            self._factor,
-            full=self._clock.num_stages > 1,
-            floor_s=self._floor_s,
-            beyond_tokens=self._beyond_tokens,
-        )
+        if self._clock.num_stages == 1:
+            return self
+        if self._whole is None:
+            self._whole = LaneClock(
+                self._clock, self._factor, full=True, floor_s=self._floor_s, beyond_tokens=self._beyond_tokens
+            )
+        return self._whole
 
 
 def clock_of(
@@ -159,15 +178,40 @@ def _clock(deployment: Deployment, form: KvFormat, steps: Pace, efficiency: GpuE
     )
 
 
+@frozen
+class Rooms:
+    """How many requests the KV pools of a deployment hold: what does not depend on the requests is made once."""
+
+    deployment: Deployment
+    form: KvFormat
+    pool_bytes: tuple[float, ...]
+    """Of each stage."""
+    pool_high_bytes: tuple[float, ...]
+
+    def requests(self, inputs: Lengths, outputs: Lengths) -> float:
+        """Return how many such requests the pool of the scarcest stage holds at once, over the whole replica."""
+        traffic = Traffic(inputs=inputs, outputs=outputs, think_time_s=0.0, service_time_s=None)
+        found = requests_in(self.deployment, self.form, traffic, self.pool_bytes)
+        if found >= self.deployment.parallelism.dp:
+            return found
+        # A server that runs has room for one request at least: where the value has none, the upper end counts.
+        return requests_in(self.deployment, self.form, traffic, self.pool_high_bytes)
+
+
+def rooms_of(deployment: Deployment, form: KvFormat) -> Rooms:
+    """Return the pools of a deployment."""
+    stages = deployment_budgets(deployment)
+    return Rooms(
+        deployment=deployment,
+        form=form,
+        pool_bytes=tuple(float(stage.least_pool_bytes) for stage in stages),
+        pool_high_bytes=tuple(float(stage.least_pool_high_bytes) for stage in stages),
+    )
+
+
 def room_for(deployment: Deployment, form: KvFormat, inputs: Lengths, outputs: Lengths) -> float:
     """Return how many such requests the KV pool of the scarcest stage holds at once, over the whole replica."""
-    stages = deployment_budgets(deployment)
-    traffic = Traffic(inputs=inputs, outputs=outputs, think_time_s=0.0, service_time_s=None)
-    found = requests_in(deployment, form, traffic, [float(stage.least_pool_bytes) for stage in stages])
-    if found >= deployment.parallelism.dp:
-        return found
-    # A server that runs has room for one request at least: where the value has none, the upper end of its band counts.
-    return requests_in(deployment, form, traffic, [float(stage.least_pool_high_bytes) for stage in stages])
+    return rooms_of(deployment, form).requests(inputs, outputs)
 
 
 def server_of(deployment: Deployment, clock: LaneClock, steps: Pace, room: float) -> Server:

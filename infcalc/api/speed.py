@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from infcalc.api.answer import Answer, distinct
+from infcalc.api.bands import table_of
 from infcalc.api.costing import Costs, Rent, Terms, check_terms, costs_of, rent_of
 from infcalc.api.deployment import (
     REFERENCE_GPU,
@@ -25,7 +26,7 @@ from infcalc.api.floors import FloorClock, Floors, Work, floors_of, offload_step
 from infcalc.api.ledger import deployment_ledger, longest_for
 from infcalc.api.objectives import Objective, Outcome, check_statistics, outcome
 from infcalc.api.offering import Load, check_offer, load_for
-from infcalc.api.servers import answer_nodes, clock_of, room_for, server_of
+from infcalc.api.servers import answer_nodes, clock_of, rooms_of, server_of
 from infcalc.api.sizing import check_contexts, check_model_len
 from infcalc.api.steps import Step, Stepping, decode_step, prefill_step
 from infcalc.api.sweeping import Curve, Sweep, SweepPoint, Variable, knee_of
@@ -41,7 +42,8 @@ from infcalc.workload.lengths import Exponential, Lognormal
 if TYPE_CHECKING:
     from infcalc.api.filling import Change
     from infcalc.api.judging import Judgement, Measurement
-    from infcalc.api.servers import LaneClock
+    from infcalc.api.servers import LaneClock, Rooms
+    from infcalc.catalog.lookup import Catalog
     from infcalc.engines.pace import Pace
     from infcalc.engines.rules import Since
     from infcalc.serving.times import Clock
@@ -151,6 +153,7 @@ class Machine:
     floors: FloorClock
     bands: Bands
     offload_s: float
+    rooms: Rooms
 
     @property
     def deployment(self) -> Deployment:
@@ -294,11 +297,11 @@ def site_of(ask: Ask, deployment: Deployment) -> Site:
     return Site(ask=ask, deployment=deployment, form=form, form_origin=origin)
 
 
-def machine_of(site: Site) -> Machine:
-    """Return a site whose steps can be timed."""
+def machine_of(site: Site, catalog: Catalog | None = None) -> Machine:
+    """Return a site whose steps can be timed; ``catalog`` where it is at hand."""
     deployment = site.deployment
     steps, offload_s = _pace(deployment), offload_step_s(deployment)
-    efficiency = load(site.ask).efficiency(deployment.gpu)
+    efficiency = (catalog or load(site.ask)).efficiency(deployment.gpu)
     clock = clock_of(deployment, site.form, steps.value, efficiency)
     return Machine(
         site=site,
@@ -307,6 +310,7 @@ def machine_of(site: Site) -> Machine:
         floors=FloorClock(deployment, site.form, offload_s=offload_s),
         bands=bands_of(deployment, efficiency),
         offload_s=offload_s,
+        rooms=rooms_of(deployment, site.form),
     )
 
 
@@ -431,21 +435,31 @@ class _Asker:
         return _result(run, self._terms), run
 
 
-def run_of(machine: Machine, asked: Load) -> Run:
-    """Return a load on a machine that it fits on."""
-    deployment, offer = machine.deployment, asked.offer
-    room = room_for(deployment, machine.site.form, asked.inputs, asked.outputs)
+def serving(machine: Machine, asked: Load, room: float | None = None) -> tuple[Server, Requests]:
+    """Return the server that a machine is for the requests of a load, and what each of them asks.
+
+    ``room`` is how many of them memory holds, where that is at hand.
+    """
+    deployment = machine.deployment
+    if room is None:
+        room = machine.rooms.requests(asked.inputs, asked.outputs)
     server = server_of(deployment, machine.clock, machine.pace.value, max(room, float(deployment.parallelism.dp)))
     if machine.offload_s:
         slow, full = (_OffloadedClock(clock, machine.offload_s) for clock in (server.clock, server.full_clock))
         server = replace(server, clock=slow, full_clock=full)
-    hit = offer.prefix_hit_fraction
-    requests = Requests(
+    hit = asked.offer.prefix_hit_fraction
+    return server, Requests(
         prompt_tokens=asked.prompt_tokens * (1 - hit),
         cached_tokens=asked.prompt_tokens * hit,
         answers=answer_nodes(asked.outputs),
         varied=isinstance(asked.inputs, Exponential | Lognormal),
     )
+
+
+def run_of(machine: Machine, asked: Load, room: float | None = None) -> Run:
+    """Return a load on a machine that it fits on; ``room`` as in :func:`serving`."""
+    deployment, offer = machine.deployment, asked.offer
+    server, requests = serving(machine, asked, room)
     speed, most_per_s = _speed(server, requests, asked)
     parallelism = deployment.parallelism
     clients = offer.batch or offer.concurrency
@@ -579,10 +593,12 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
     answer = asked.answer_tokens
     decodes = answer > 1
     known = speed.stable or math.isfinite(speed.ttft_s)
-    rate = _rate(run)
+    rate = rate_of(run)
     tokens = scaled(rate, answer)
-    ttft = bands.figure("ttft_s", speed.ttft_s, least=floors.ttft_s) if known else None
-    tpot = bands.figure("tpot_s", speed.tpot_s, least=floors.tpot_s) if decodes else None
+    at_rate = run.load.kind is LoadKind.RATE
+    waits = table_of("ttft_s", at_rate=at_rate)
+    ttft = bands.figure(waits, speed.ttft_s, least=floors.ttft_s) if known else None
+    tpot = bands.figure(table_of("tpot_s", at_rate=at_rate), speed.tpot_s, least=floors.tpot_s) if decodes else None
     e2e = bands.figure("e2e_s", speed.e2e_s, least=floors.e2e_s) if known else None
     lanes = run.server.num_lanes
     chunk = min(asked.prompt_tokens, run.server.budget_tokens)
@@ -596,7 +612,7 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
         tpot_s=tpot,
         tpot_inclusive_s=None if e2e is None else scaled(e2e, 1 / answer),
         e2e_s=e2e,
-        queue_s=bands.figure("ttft_s", speed.queue_s) if known else None,
+        queue_s=bands.figure(waits, speed.queue_s) if known else None,
         output_tokens_per_s=tokens,
         total_tokens_per_s=scaled(rate, answer + run.load.prompt_tokens),
         output_tokens_per_s_per_user=inverse(tpot),
@@ -629,7 +645,7 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
     )
 
 
-def _rate(run: Run) -> Figure:
+def rate_of(run: Run) -> Figure:
     """Return the rate of answered requests: as they arrive, where all of them can be answered."""
     bands, speed, floors = run.machine.bands, run.speed, run.floors
     offered = run.load.offer.requests_per_s
@@ -862,7 +878,9 @@ __all__ = [
     "estimate",
     "figure_of",
     "machine_of",
+    "rate_of",
     "run_of",
+    "serving",
     "site_of",
     "unstable_text",
 ]

@@ -159,7 +159,7 @@ class Catalog:
     ``places`` the file of each key that an overlay set.
     """
 
-    __slots__ = ("_entries", "_indexes", "_places", "_ratios")
+    __slots__ = ("_efficiencies", "_entries", "_indexes", "_places", "_ratios")
 
     def __init__(
         self,
@@ -172,6 +172,8 @@ class Catalog:
         self._indexes = indexes
         self._ratios = ratios
         self._places = places or {}
+        # Decoding curves takes longer than all else that is made of them: those that were asked for are kept.
+        self._efficiencies: dict[Gpu, GpuEfficiency] = {}
 
     @property
     def cuda_ratios(self) -> Mapping[str, float]:
@@ -309,6 +311,12 @@ class Catalog:
             CatalogError: the entry has faults.
 
         """
+        found = self._efficiencies.get(gpu)
+        if found is None:
+            found = self._efficiencies[gpu] = self._efficiency(gpu)
+        return found
+
+    def _efficiency(self, gpu: Gpu) -> GpuEfficiency:
         from infcalc.catalog.efficiency import DEFAULT_CURVES, efficiency_for  # noqa: PLC0415  few commands need it
 
         index = self._indexes["efficiencies"]

@@ -10,6 +10,9 @@ from infcalc.frozen import frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from infcalc.serving.times import StepTimes
     from infcalc.workload.lengths import Node
 
@@ -25,6 +28,16 @@ class BatchRun:
     tpot_s: float
     makespan_s: float
     e2e_s: float
+
+
+@frozen
+class BatchCurve:
+    """Many batches, each from its start: as :class:`BatchRun`, one number for each."""
+
+    ttft_s: NDArray[np.float64]
+    tpot_s: NDArray[np.float64]
+    makespan_s: NDArray[np.float64]
+    e2e_s: NDArray[np.float64]
 
 
 def prefill_s(times: StepTimes, tokens: float, budget_tokens: float) -> float:
@@ -70,6 +83,49 @@ def batch_run(
         prefill_s=ready_s,
         ttft_s=ttft_s,
         tpot_s=token_s / total_tokens if total_tokens else 0.0,
+        makespan_s=now_s,
+        e2e_s=weighted_s,
+    )
+
+
+def batch_curve(
+    times: StepTimes,
+    *,
+    num_sequences: NDArray[np.float64],
+    prompt_tokens: float,
+    context_tokens: float,
+    answers: Sequence[Node],
+    budget_tokens: float,
+) -> BatchCurve:
+    """Return what :func:`batch_run` does for many batches at once, whose first tokens come when all prompts are done.
+
+    The grid of ``times`` gives contexts and prompts; what decodes is priced as it is, between no two points.
+    """
+    import numpy as np  # noqa: PLC0415 - only where many batches are asked for
+
+    prompts = np.array([times.at(0, 0, new) for new in times.new_tokens])
+    whole, rest = np.divmod(num_sequences * prompt_tokens, budget_tokens)
+    ready_s = whole * times.at(0, 0, budget_tokens) + np.interp(rest, times.new_tokens, prompts)
+    now_s, token_s, weighted_s = ready_s, np.zeros_like(ready_s), np.zeros_like(ready_s)
+    done, alive, total_tokens = 0.0, 1.0, 0.0
+    contexts = np.array(times.context_tokens)
+    for weight, length in sorted(answers, key=lambda node: node[1]):
+        stretch = max(0.0, length - 1 - done)
+        if stretch:
+            steps = times.decodes_s(num_sequences * alive)
+            for share, place in _GAUSS:
+                at = context_tokens + done + place * stretch
+                low = min(int(np.searchsorted(contexts, at, side="right")) - 1, len(contexts) - 2)
+                part = (at - contexts[low]) / (contexts[low + 1] - contexts[low])
+                now_s = now_s + stretch * share * (steps[:, low] + part * (steps[:, low + 1] - steps[:, low]))
+        done += stretch
+        alive = max(0.0, alive - weight)
+        weighted_s = weighted_s + weight * now_s
+        token_s = token_s + weight * (now_s - ready_s)
+        total_tokens += weight * max(0.0, length - 1)
+    return BatchCurve(
+        ttft_s=ready_s,
+        tpot_s=token_s / total_tokens if total_tokens else np.zeros_like(ready_s),
         makespan_s=now_s,
         e2e_s=weighted_s,
     )

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from infcalc.engines.pace import Order
 from infcalc.frozen import frozen
-from infcalc.serving.batch import batch_run, prefill_s
+from infcalc.serving.batch import BatchCurve, batch_curve, batch_run, prefill_s
 from infcalc.serving.run import Arrivals, finite_run
 from infcalc.serving.steady import Work, closed, opened
 from infcalc.serving.times import StepTimes, step_times
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from infcalc.engines.pace import Pace
     from infcalc.serving.times import Clock
     from infcalc.workload.lengths import Node
@@ -142,6 +145,34 @@ def in_batch(server: Server, asked: Requests, num_sequences: int) -> Speed:
         num_decodes=num_sequences,
         stable=True,
         bound_by="batch",
+    )
+
+
+def in_batches(server: Server, asked: Requests, num_sequences: NDArray[np.float64]) -> BatchCurve:
+    """Return what :func:`in_batch` does, for many batches at once; not a number for those that do not run at once."""
+    import numpy as np  # noqa: PLC0415 - whoever hands in arrays has loaded it
+
+    each = np.maximum(1.0, np.ceil(num_sequences / server.num_lanes))
+
+    def curve(*, busy: bool) -> BatchCurve:
+        return batch_curve(
+            _times(server, asked, 1.0, busy=busy),
+            num_sequences=each,
+            prompt_tokens=max(asked.prompt_tokens, 1.0),
+            context_tokens=asked.prompt_tokens + asked.cached_tokens,
+            answers=asked.answers,
+            budget_tokens=server.budget_tokens,
+        )
+
+    fits, full = num_sequences <= server.num_places, num_sequences >= server.num_lanes
+    crowded = curve(busy=True)
+    sparse = crowded if full.all() else curve(busy=False)
+
+    def chosen(name: str) -> NDArray[np.float64]:
+        return np.where(fits, np.where(full, getattr(crowded, name), getattr(sparse, name)), np.nan)
+
+    return BatchCurve(
+        ttft_s=chosen("ttft_s"), tpot_s=chosen("tpot_s"), makespan_s=chosen("makespan_s"), e2e_s=chosen("e2e_s")
     )
 
 

@@ -156,33 +156,55 @@ def opened(times: StepTimes, work: Work, requests_per_s: float, most_requests: f
         found = flow(times, work, num_decodes)
         return found, found.requests_per_s / requests_per_s - 1
 
-    return _balanced(lane, best.num_decodes, at_none=-1.0)
+    # As many as the rate keeps in decode at the pace of few, and then at the pace of those.
+    per_s = requests_per_s * work.decode_tokens
+    guess = per_s * times.at(1.0, work.context_tokens)
+    guess = min(best.num_decodes, per_s * flow(times, work, min(guess, best.num_decodes)).tpot_s)
+    return _balanced(lane, best.num_decodes, at_none=-1.0, guess=guess)
 
 
-def _balanced(lane: Callable[[float], tuple[Flow, float]], most: float, *, at_none: float) -> Flow:
+def _balanced(
+    lane: Callable[[float], tuple[Flow, float]], most: float, *, at_none: float, guess: float | None = None
+) -> Flow:
     """Return the lane, with up to ``most`` in decode, that has neither too few (below 0) nor too many.
 
-    ``at_none`` is what it has with none. Regula falsi, the value at the end that stays halved (Illinois): few lanes are
-    tried, and between two of them there always is one that is right.
+    ``at_none`` is what it has with none; ``guess`` is tried first, else ``most``. Between too few and too many the next
+    to try lies on the line through the last two; where that leaves the bracket, on the line through its ends, of which
+    the one that stays is halved (Illinois). Few lanes are tried, and between the ends there always is a right one.
     """
-    low, below, high = 0.0, at_none, most
-    found, above = lane(most)
-    if above <= 0:
-        return found
-    kept = 0
+    low, below = 0.0, at_none
+    high, above = most, 0.0
+    if guess is None:
+        found, above = lane(most)
+        if above <= 0:
+            return found
+        place = _between(low, below, high, above)
+    else:
+        place = min(max(guess, 0.0), most)
+    last: tuple[float, float] | None = None
+    found, value = lane(place)
     for _ in range(_MOST_STEPS):
-        place = (low * above - high * below) / (above - below)
-        if not low < place < high:
-            break
-        found, value = lane(place)
         if abs(value) <= _TOLERANCE * abs(at_none) or high - low < _TOLERANCE * high:
             break
         if value < 0:
             low, below = place, value
-            above = above * 0.5 if kept < 0 else above
-            kept = -1
+            above *= 0.5
         else:
             high, above = place, value
-            below = below * 0.5 if kept > 0 else below
-            kept = 1
+            below *= 0.5
+        following = place - value * (place - last[0]) / (value - last[1]) if last and value != last[1] else low
+        if not low < following < high:
+            if not above:
+                # The upper end was not tried: there it is enough, for that is all there can be.
+                _, above = lane(high)
+                if above <= 0:
+                    return lane(high)[0]
+            following = _between(low, below, high, above)
+        last = place, value
+        place = following
+        found, value = lane(place)
     return found
+
+
+def _between(low: float, below: float, high: float, above: float) -> float:
+    return (low * above - high * below) / (above - below)

@@ -13,6 +13,9 @@ from infcalc.frozen import frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
 
 class Clock(Protocol):
     """What prices a step: arguments may be arrays that broadcast; the answer is in seconds."""
@@ -109,6 +112,14 @@ class StepTimes:
                 )
             )
         return found
+
+    def decodes_s(self, num_decodes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the seconds of decode steps alone, priced in one call: a row for each, a column for each context."""
+        import numpy as np  # noqa: PLC0415 - whoever hands in arrays has loaded it
+
+        contexts = np.array(self.context_tokens)
+        seconds = self._clock.step_s(num_decodes=num_decodes[:, None], context_tokens=contexts[None, :])
+        return np.broadcast_to(seconds, (len(num_decodes), len(contexts)))
 
     def price_all(self) -> None:
         """Price every point of the grid in one call: for what will read most of them."""

@@ -48,10 +48,15 @@ def test_bands_are_of_the_narrowest_class_that_enough_was_measured_of() -> None:
     assert band(narrow, "e2e_s", 2.0) == tuple(2 * one for one in band(narrow, "tpot_s", 1.0))
 
 
-def test_first_tokens_spread_further_where_requests_come_at_a_rate() -> None:
-    calm, crowded = (band(Kind.DENSE, "ttft_s", 1.0, at_rate=paced) for paced in (False, True))
+@pytest.mark.parametrize("quantity", ["ttft_s", "tpot_s"])
+def test_times_spread_further_where_requests_come_at_a_rate(quantity: str) -> None:
+    calm, crowded = (band(Kind.DENSE, quantity, 1.0, at_rate=paced) for paced in (False, True))
     assert crowded[1] > calm[1]
-    assert band(Kind.DENSE, "tpot_s", 1.0, at_rate=True) == band(Kind.DENSE, "tpot_s", 1.0)
+
+
+def test_rates_have_one_band_whatever_the_load() -> None:
+    calm, crowded = (band(Kind.DENSE, "output_tokens_per_s", 1.0, at_rate=paced) for paced in (False, True))
+    assert crowded == calm
 
 
 @pytest.mark.parametrize(
