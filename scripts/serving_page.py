@@ -287,7 +287,13 @@ def _left_out(without: Mapping[str, Any], held_to: Mapping[str, Any]) -> list[st
             for one in without["factors"]
         ),
         "",
-        f"The goal: left out at most {most - 1:.0%} above in-sample.",
+        f"The goal: left out at most {most - 1:.0%} above in-sample. Missed by:",
+        "",
+        *(
+            f"- {_NAMES[one['quantity']]}, {one['class']}: {missed_left_out(one, held_to) or _UNKNOWN}"
+            for one in without["classes"]
+            if one["left_out"] > most * one["in_sample"]
+        ),
         "",
     ]
     for title, key in (("class", "classes"), ("source", "sources")):
@@ -332,6 +338,14 @@ def _size(batch: int | None) -> str:
     if batch is None:
         return "unstated"
     return next((text for most, text in _SIZES if batch <= most), "257 and more")
+
+
+def missed_left_out(row: Mapping[str, Any], held_to: Mapping[str, Any]) -> str:
+    """Return why a class misses its goal with sources left out; empty where that is not told."""
+    for one in held_to["left_out_missed"]:
+        if (one["quantity"], one["class"]) == (row["quantity"], row["class"]):
+            return str(one["why"]).strip()
+    return ""
 
 
 def factor(case: ServingCase) -> float:

@@ -112,7 +112,9 @@ def batch_curve(
     for weight, length in sorted(answers, key=lambda node: node[1]):
         stretch = max(0.0, length - 1 - done)
         if stretch:
-            steps = times.decodes_s(num_sequences * alive)
+            # Fewer than one on average: at times there is none, and no step.
+            running = num_sequences * alive
+            steps = times.decodes_s(np.maximum(running, 1.0)) * np.minimum(running, 1.0)[:, None]
             for share, place in _GAUSS:
                 at = context_tokens + done + place * stretch
                 low = min(int(np.searchsorted(contexts, at, side="right")) - 1, len(contexts) - 2)
