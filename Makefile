@@ -9,7 +9,7 @@ help:
 	@echo "make check  ruff, mypy --strict, import contracts"
 	@echo "make wheel  build the wheel and test it where the checkout cannot be imported"
 	@echo "make bench  measure start-up and the core"
-	@echo "make docs   write the output blocks of README and docs anew"
+	@echo "make docs   write the output blocks and pages of README and docs anew, and the bands of estimates"
 
 $(VENV)/.ready: pyproject.toml hatch_build.py
 	python3 -m venv $(VENV)
@@ -35,11 +35,15 @@ bench: $(VENV)/.ready
 	$(VENV)/bench/bin/python -m pip install --quiet .
 	$(VENV)/bench/bin/python benchmarks/startup.py
 	$(VENV)/bench/bin/python benchmarks/core.py
+	$(VENV)/bench/bin/python benchmarks/estimates.py
 
 docs: $(VENV)/.ready
+	$(PY) scripts/serving_bands.py
 	$(PY) scripts/render_docs.py
 	$(PY) scripts/accuracy.py
 	$(PY) scripts/efficiency_page.py
+	$(PY) scripts/serving_left_out.py
+	$(PY) scripts/serving_page.py
 
 clean:
 	rm -rf $(VENV) dist build

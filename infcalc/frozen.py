@@ -34,6 +34,8 @@ def frozen(cls: type[T]) -> type[T]:
     made._field_defaults = {
         name: fields[name].default for name in made._field_names if fields[name].default is not MISSING
     }
+    # The setters of the slots: nobody else can write there.
+    made._setters = tuple((name, getattr(made, name).__set__) for name in made._field_names)
     made._check = getattr(made, "__post_init__", None)
     for method in (__init__, __repr__, __eq__, __hash__, __setattr__, __delattr__, __reduce__):
         setattr(made, method.__name__, method)
@@ -43,15 +45,18 @@ def frozen(cls: type[T]) -> type[T]:
 def __init__(self: Any, **given: Any) -> None:  # noqa: N807 - becomes the method of that name
     cls = type(self)
     defaults = cls._field_defaults
-    for name in cls._field_names:
+    number = 0
+    for name, put in cls._setters:
         if name in given:
-            object.__setattr__(self, name, given.pop(name))
+            put(self, given[name])
+            number += 1
         elif name in defaults:
-            object.__setattr__(self, name, defaults[name])
+            put(self, defaults[name])
         else:
             raise TypeError(f"{cls.__name__} needs {name!r}")
-    if given:
-        raise TypeError(f"{cls.__name__} has no {', '.join(map(repr, given))}")
+    if number < len(given):
+        unknown = (name for name in given if name not in cls._field_names)
+        raise TypeError(f"{cls.__name__} has no {', '.join(map(repr, unknown))}")
     check = cls._check
     if check is not None:
         check(self)

@@ -92,8 +92,8 @@ class Estimator:
             raise UsageError(
                 f"{len(deployments)} deployments", place="--model, --gpu", hint="make one Estimator for each of them"
             )
-        self._site = site_of(ask, deployments[0])
-        self._machine = machine_of(self._site, catalog)
+        self._site = site_of(ask, deployments[0], catalog)
+        self._machine = machine_of(self._site)
         self._fitting: dict[int, bool] = {}
 
     @property

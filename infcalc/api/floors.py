@@ -18,6 +18,8 @@ from infcalc.roofline.price import compute_precision
 from infcalc.roofline.step import step_time
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from infcalc.api.deployment import Deployment
     from infcalc.lowering.ops import Template
     from infcalc.lowering.work import Driver
@@ -70,7 +72,7 @@ class FloorClock:
 
     """
 
-    __slots__ = ("_decodes", "_gpu", "_known", "_link_s", "_stages", "_summed")
+    __slots__ = ("_gpu", "_known", "_link_s", "_stages", "_summed")
 
     def __init__(self, deployment: Deployment, form: KvFormat, *, offload_s: float = 0.0) -> None:
         self._gpu, self._link_s = deployment.gpu, offload_s
@@ -86,61 +88,61 @@ class FloorClock:
             for stage in (range(pp) if pp > 1 else (None,))
         )
         self._summed = tuple(_summed(stage) for stage in self._stages)
-        self._decodes: dict[tuple[int, int], float] = {}
-        self._known: dict[StepShape, tuple[tuple[float, float], ...]] = {}
+        self._known: dict[tuple[int, int, int], tuple[tuple[float, float], ...]] = {}
 
     def stages(self, shape: StepShape) -> tuple[StepTime, ...]:
         """Return the step on one rank of each stage, op by op, at 100 % of peak and bandwidth."""
         return tuple(step_time(ops_of((template for template, _ in stage), shape), self._gpu) for stage in self._stages)
 
-    def stages_s(self, shape: StepShape) -> tuple[tuple[float, float], ...]:
+    def stages_s(self, num_sequences: int, new_tokens: int, context_tokens: int) -> tuple[tuple[float, float], ...]:
         """Return what computing and what moving the bytes of a step takes on one rank of each stage.
 
+        Each of ``num_sequences`` computes ``new_tokens`` of its prompt after ``context_tokens``; 0: decodes one token.
         Experts meet the tokens of one attention-DP rank at least: what others bring may come at other times.
         """
-        found = self._known.get(shape)
+        key = (num_sequences, new_tokens, context_tokens)
+        found = self._known.get(key)
         if found is None:
-            load, bandwidth = shape.load(1), self._gpu.bandwidth_bytes_per_s
-            made = []
-            for sums, others in self._summed:
-                work = [(template.work(load), peak) for template, peak in others]
-                compute_s = sum(float(one.flop) / peak for one, peak in work)
-                moved = sum(
-                    float(one.weight_bytes + one.activation_bytes + one.kv_read_bytes + one.kv_write_bytes)
-                    for one, _ in work
-                    if one.tokens
-                )
-                for one in sums:
-                    more_s, more = one.at(load)
-                    compute_s, moved = compute_s + more_s, moved + more
-                made.append((compute_s, moved / bandwidth))
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
-                self._decodes.clear()
-            found = self._known[shape] = tuple(made)
+            found = self._known[key] = tuple(self._priced(_shape(*key)))
         return found
+
+    def _priced(self, shape: StepShape) -> Iterator[tuple[float, float]]:
+        load, bandwidth = shape.load(1), self._gpu.bandwidth_bytes_per_s
+        for sums, others in self._summed:
+            work = [(template.work(load), peak) for template, peak in others]
+            compute_s = sum(float(one.flop) / peak for one, peak in work)
+            moved = sum(
+                float(one.weight_bytes + one.activation_bytes + one.kv_read_bytes + one.kv_write_bytes)
+                for one, _ in work
+                if one.tokens
+            )
+            for one in sums:
+                more_s, more = one.at(load)
+                compute_s, moved = compute_s + more_s, moved + more
+            yield compute_s, moved / bandwidth
+
+    def decode_s(self, num_sequences: float, context_tokens: float) -> float:
+        """Return the floor of one decode step of ``num_sequences`` on a lane, through all stages."""
+        return self._through_s(self.stages_s(*_decode(num_sequences, context_tokens)))
+
+    def prefill_s(self, new_tokens: float, cached_tokens: float = 0.0, num_sequences: float = 1.0) -> float:
+        """Return the floor of prompts computed together, through all stages."""
+        return self._through_s(self.stages_s(*_prefill(new_tokens, cached_tokens, num_sequences)))
 
     def step_s(self, shape: StepShape) -> float:
         """Return the floor of one step through all stages."""
-        return sum(max(compute_s, memory_s, self._link_s) for compute_s, memory_s in self.stages_s(shape))
+        return self._through_s(tuple(self._priced(shape)))
 
-    def decode_s(self, num_sequences: float, context_tokens: float) -> float:
-        """Return the floor of one decode step of ``num_sequences`` on a lane."""
-        key = (max(1, int(num_sequences)), max(0, round(context_tokens)))
-        found = self._decodes.get(key)
-        if found is None:
-            found = self._decodes[key] = self.step_s(_decode(num_sequences, context_tokens))
-        return found
+    def _through_s(self, stages: tuple[tuple[float, float], ...]) -> float:
+        return sum(max(compute_s, memory_s, self._link_s) for compute_s, memory_s in stages)
 
     def answer_step_s(self, num_sequences: float, start_tokens: float, answer_tokens: float) -> float:
         """Return the mean floor of the steps of an answer, while its context grows."""
         return sum(
             share * self.decode_s(num_sequences, start_tokens + place * answer_tokens) for share, place in _GAUSS
         )
-
-    def prefill_s(self, new_tokens: float, cached_tokens: float = 0.0, num_sequences: float = 1.0) -> float:
-        """Return the floor of prompts computed together."""
-        return self.step_s(_prefill(new_tokens, cached_tokens, num_sequences))
 
 
 class _Sum(NamedTuple):
@@ -211,9 +213,9 @@ def _most_per_s(clock: FloorClock, work: Work, *, num_lanes: int, num_stages: in
     start = work.prompt_tokens + work.cached_tokens
     steps = max(0.0, work.answer_tokens - 1)
     each = max(1.0, work.num_most / num_lanes)
-    prompt = clock.stages_s(_prefill(work.prompt_tokens, work.cached_tokens))
+    prompt = clock.stages_s(*_prefill(work.prompt_tokens, work.cached_tokens))
     # Of a step at its start: no later one does less.
-    decode = clock.stages_s(_decode(math.ceil(each), start))
+    decode = clock.stages_s(*_decode(math.ceil(each), start))
     most = math.ceil(each)
     seconds = [
         max(first_s + steps * compute_s / most, steps * memory_s / most)
@@ -222,21 +224,19 @@ def _most_per_s(clock: FloorClock, work: Work, *, num_lanes: int, num_stages: in
     return num_lanes / num_stages / max(*seconds, 1 / _UNBOUNDED)
 
 
-def _decode(num_sequences: float, context_tokens: float) -> StepShape:
-    return StepShape(
-        decodes=(Decode(context_tokens=max(0, round(context_tokens)), num_sequences=max(1, int(num_sequences))),)
-    )
+def _decode(num_sequences: float, context_tokens: float) -> tuple[int, int, int]:
+    return max(1, int(num_sequences)), 0, max(0, round(context_tokens))
 
 
-def _prefill(new_tokens: float, cached_tokens: float, num_sequences: float = 1.0) -> StepShape:
+def _prefill(new_tokens: float, cached_tokens: float, num_sequences: float = 1.0) -> tuple[int, int, int]:
+    return max(1, int(num_sequences)), max(1, int(new_tokens)), max(0, int(cached_tokens))
+
+
+def _shape(num_sequences: int, new_tokens: int, context_tokens: int) -> StepShape:
+    if not new_tokens:
+        return StepShape(decodes=(Decode(context_tokens=context_tokens, num_sequences=num_sequences),))
     return StepShape(
-        prefills=(
-            Prefill(
-                new_tokens=max(1, int(new_tokens)),
-                cached_tokens=max(0, int(cached_tokens)),
-                num_sequences=max(1, int(num_sequences)),
-            ),
-        )
+        prefills=(Prefill(new_tokens=new_tokens, cached_tokens=context_tokens, num_sequences=num_sequences),)
     )
 
 

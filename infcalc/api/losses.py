@@ -164,7 +164,7 @@ def _suspects(run: Run, one: Measurement) -> list[Suspect]:
 
     def tried(cause: str, why: str, changed: Deployment, of: Ask = ask) -> None:
         try:
-            other = run_of(machine_of(site_of(of, changed)), run.load)
+            other = run_of(machine_of(site_of(of, changed, machine.site.catalog)), run.load)
         except InfcalcError:
             return
         value = _value(other, one.quantity)

@@ -141,6 +141,8 @@ class Site:
     deployment: Deployment
     form: KvFormat
     form_origin: str
+    catalog: Catalog
+    """Where what is known of its GPU is looked up."""
 
 
 @frozen
@@ -218,12 +220,13 @@ def estimate(
     talk: list[str] = []
     inputs: list[tuple[Input, ...]] = []
     explanations: list[Explanation] = []
+    catalog = load(ask)
     for one in _each(ask):
-        (deployment,) = resolve(one, load(one))
+        (deployment,) = resolve(one, catalog)
         check_model_len(deployment)
         notes += deployment.assumptions
         talk += deployment.warnings
-        site = site_of(one, deployment)
+        site = site_of(one, deployment, catalog)
         result, run, said, found = _answered(site, offer, contexts, terms=terms, sweep=sweep)
         talk += said
         rent = rent_of(deployment.gpu, terms)
@@ -291,17 +294,17 @@ def _check_sweep(sweep: Sweep | None, offer: Offer, measured: tuple[Measurement,
 # One deployment ------------------------------------------------------------------------------------------------------
 
 
-def site_of(ask: Ask, deployment: Deployment) -> Site:
-    """Return a deployment with its KV precision."""
+def site_of(ask: Ask, deployment: Deployment, catalog: Catalog | None = None) -> Site:
+    """Return a deployment with its KV precision; ``catalog`` where it is at hand."""
     form, origin, _ = kv_format(deployment, single_kv_dtype(ask))
-    return Site(ask=ask, deployment=deployment, form=form, form_origin=origin)
+    return Site(ask=ask, deployment=deployment, form=form, form_origin=origin, catalog=catalog or load(ask))
 
 
-def machine_of(site: Site, catalog: Catalog | None = None) -> Machine:
-    """Return a site whose steps can be timed; ``catalog`` where it is at hand."""
+def machine_of(site: Site) -> Machine:
+    """Return a site whose steps can be timed."""
     deployment = site.deployment
     steps, offload_s = _pace(deployment), offload_step_s(deployment)
-    efficiency = (catalog or load(site.ask)).efficiency(deployment.gpu)
+    efficiency = site.catalog.efficiency(deployment.gpu)
     clock = clock_of(deployment, site.form, steps.value, efficiency)
     return Machine(
         site=site,
@@ -409,8 +412,8 @@ def _varied(site: Site, offer: Offer, variable: Variable, value: float) -> tuple
             offer = replace(offer, output_tokens=int(value))
         case Variable.TP:
             ask = replace(site.ask, tp=int(value), num_gpus=None)
-            (deployment,) = resolve(ask, load(ask))
-            site = site_of(ask, deployment)
+            (deployment,) = resolve(ask, site.catalog)
+            site = site_of(ask, deployment, site.catalog)
     check_offer(offer)
     return site, offer
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     import numpy as np
@@ -393,12 +392,15 @@ class Attention:
 
     def work(self, load: Load) -> Work:
         """Return what is done in a step of ``load``."""
+        every = self._sequences(load)
+        if not every:
+            return _NOTHING
         sequences: Amount = 0
         tokens: Amount = 0
         flop: Amount = 0
         read_bytes: Amount = 0
         moved_bytes: Amount = 0
-        for number, new, cached in self._sequences(load):
+        for number, new, cached in every:
             mine = number * new
             sequences = sequences + number
             seen = self.mask.seen(new, cached)
@@ -419,7 +421,7 @@ class Attention:
             tokens * self.entry_write_bytes,
         )
 
-    def _sequences(self, load: Load) -> Iterator[Sequences] | tuple[Sequences, ...]:
+    def _sequences(self, load: Load) -> tuple[Sequences, ...]:
         match self.phases:
             case Phases.PREFILL:
                 return load.prefills
@@ -431,6 +433,7 @@ class Attention:
 
 Law: TypeAlias = Linear | Experts | Attention
 
+_NOTHING = Work(0)
 _TINY = 1e-300
 """Added to divisors that are 0 in a step without tokens, where what is divided is 0 too."""
 

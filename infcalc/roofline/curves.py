@@ -133,7 +133,7 @@ class GpuCurves:
 
     """
 
-    __slots__ = ("_collectives", "_gpu", "_kernels", "_shapes", "efficiency")
+    __slots__ = ("_collectives", "_gpu", "_kernels", "_lines", "_shapes", "efficiency")
 
     def __init__(self, gpu: Gpu, efficiency: GpuEfficiency) -> None:
         self._gpu = gpu
@@ -141,6 +141,7 @@ class GpuCurves:
         self._shapes = dict(efficiency.kernels)
         self._kernels: dict[tuple[str, str, float], KernelCurve] = {}
         self._collectives: dict[tuple[CollectiveKind, str | None], tuple[CollectiveShape, ...]] = {}
+        self._lines: dict[tuple[CollectiveKind, int, str | None], tuple[tuple[float, float], ...]] = {}
 
     @property
     def gpu(self) -> Gpu:
@@ -170,6 +171,19 @@ class GpuCurves:
         found = self._collectives.get((kind, library))
         if found is None:
             found = self._collectives[kind, library] = _of_one_library(self.efficiency, kind, library)
+        return found
+
+    def lines(self, kind: CollectiveKind, num_ranks: int, library: str | None) -> tuple[tuple[float, float], ...]:
+        """Return fixed seconds and seconds per byte of each algorithm, where just so many ranks were measured."""
+        key = (kind, num_ranks, library)
+        found = self._lines.get(key)
+        if found is None:
+            found = self._lines[key] = tuple(
+                (one.latency_s, float(traffic_bytes(one.kind, num_ranks, 1.0)) / one.bytes_per_s)
+                for shape in self.collective(kind, library)
+                if shape.num_ranks == num_ranks
+                for one in shape.algorithms
+            )
         return found
 
     def _bound(self, kind: str, precision: str, weight_bits: float) -> KernelCurve:
@@ -361,6 +375,10 @@ def _shape_s(shape: CollectiveShape, num_ranks: int, message_bytes: Amount, late
 def _within_machine_s(
     curves: GpuCurves, kind: CollectiveKind, num_ranks: int, message_bytes: Amount, library: str | None
 ) -> Amount:
+    if isinstance(message_bytes, (int, float)):
+        lines = curves.lines(kind, num_ranks, library)
+        if lines:
+            return min([fixed_s + message_bytes * byte_s for fixed_s, byte_s in lines])
     shapes = curves.collective(kind, library)
     if not shapes:
         return _assumed_s(curves.gpu, kind, num_ranks, message_bytes)
