@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from infcalc.api.comparing import compare
     from infcalc.api.deployment import Ask
     from infcalc.api.drafting import DraftAsk, speculate
-    from infcalc.api.estimating import Offer
     from infcalc.api.estimator import Estimator
     from infcalc.api.filling import memory
     from infcalc.api.fitting import concurrency
     from infcalc.api.listing import gpus, models, show
+    from infcalc.api.offer import Offer
     from infcalc.api.sizing import kv
     from infcalc.api.speed import estimate
     from infcalc.api.users import Load
@@ -54,7 +54,7 @@ _HOMES = {
     "Estimator": "infcalc.api.estimator",
     "InfcalcError": "infcalc.errors",
     "Load": "infcalc.api.users",
-    "Offer": "infcalc.api.estimating",
+    "Offer": "infcalc.api.offer",
     "compare": "infcalc.api.comparing",
     "concurrency": "infcalc.api.fitting",
     "estimate": "infcalc.api.speed",

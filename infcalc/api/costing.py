@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from infcalc.api.estimating import Figure
+from infcalc.api.offer import Figure
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 

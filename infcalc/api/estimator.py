@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from infcalc.api.bands import table_of
 from infcalc.api.deployment import Ask, load, resolve
-from infcalc.api.estimating import LoadKind
 from infcalc.api.figures import scaled
 from infcalc.api.ledger import deployment_ledger
+from infcalc.api.offer import LoadKind
 from infcalc.api.offering import check_offer, load_for
 from infcalc.api.speed import machine_of, rate_of, run_of, serving, site_of
 from infcalc.errors import UsageError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from infcalc.api.deployment import Deployment
-    from infcalc.api.estimating import Figure, Offer
+    from infcalc.api.offer import Figure, Offer
     from infcalc.api.offering import Load
     from infcalc.catalog.lookup import Catalog
 

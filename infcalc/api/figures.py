@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.api.bands import band, basis_of, class_of
-from infcalc.api.estimating import Figure
+from infcalc.api.offer import Figure
 from infcalc.frozen import frozen
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from infcalc.units import format_seconds, parse_quantity
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from infcalc.api.estimating import Figure
+    from infcalc.api.offer import Figure
 
 _TIMES = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "tpot_s", "tpot-inclusive": "tpot_inclusive_s", "e2e": "e2e_s"}
 _RATES = {

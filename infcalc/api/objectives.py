@@ -10,7 +10,7 @@ from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
-    from infcalc.api.estimating import Figure
+    from infcalc.api.offer import Figure
 
 _NAME = re.compile(r"^\s*([a-z0-9_-]+?)(?:[-_](p[0-9]{1,2}(?:\.[0-9]+)?|mean|median))?\s*=\s*(.*)$", re.IGNORECASE)
 _MEAN, _MEDIAN = "mean", "p50"

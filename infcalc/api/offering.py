@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from infcalc.api.estimating import LoadKind, Offer
+from infcalc.api.offer import LoadKind, Offer
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.spec.explain import Input

@@ -20,11 +20,11 @@ from infcalc.api.deployment import (
     resolve,
     single_kv_dtype,
 )
-from infcalc.api.estimating import Figure, LoadKind, Offer
 from infcalc.api.figures import Bands, bands_of, inverse, scaled
 from infcalc.api.floors import FloorClock, Floors, Work, floors_of, offload_step_s
 from infcalc.api.ledger import deployment_ledger, longest_for
 from infcalc.api.objectives import Objective, Outcome, check_statistics, outcome
+from infcalc.api.offer import Figure, LoadKind, Offer
 from infcalc.api.offering import Load, check_offer, load_for
 from infcalc.api.servers import answer_nodes, clock_of, rooms_of, server_of
 from infcalc.api.sizing import check_contexts, check_model_len

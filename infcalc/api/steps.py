@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infcalc.api.estimating import Figure
+from infcalc.api.offer import Figure
 from infcalc.frozen import frozen
 from infcalc.lowering.ops import Decode, Prefill, StepShape
 

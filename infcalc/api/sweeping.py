@@ -13,7 +13,7 @@ from infcalc.frozen import frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from infcalc.api.estimating import Figure
+    from infcalc.api.offer import Figure
 
 _MOST_POINTS = 200
 _RANGE = re.compile(r"^\s*(.+?)\s*\.\.\s*(.+?)\s*(?::\s*(\+?)\s*(.+?)\s*)?$")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from infcalc.api.costing import Terms
-from infcalc.api.estimating import Offer
+from infcalc.api.offer import Offer
 from infcalc.cli.given import seconds, single, split, whole_numbers
 from infcalc.errors import UsageError
 from infcalc.units import parse_quantity

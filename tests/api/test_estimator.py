@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from infcalc.api import Ask, Estimator, Offer, estimate
-from infcalc.api.estimating import Figure
 from infcalc.api.estimator import Estimate
+from infcalc.api.offer import Figure
 from infcalc.errors import UsageError
 from infcalc.files import load_catalog
 

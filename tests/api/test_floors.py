@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from infcalc.api.deployment import Ask, load, resolve
-from infcalc.api.estimating import Offer
 from infcalc.api.floors import FloorClock, host_link_bytes_per_s, offload_step_s
+from infcalc.api.offer import Offer
 from infcalc.api.speed import SpeedResult, estimate
 from infcalc.errors import InfcalcError
 from infcalc.lowering.ops import Decode, Prefill, StepShape, operations

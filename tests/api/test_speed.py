@@ -7,9 +7,9 @@ import pytest
 
 from infcalc.api.costing import Terms
 from infcalc.api.deployment import Ask
-from infcalc.api.estimating import Figure, LoadKind, Offer
 from infcalc.api.judging import Verdict, parse_measured
 from infcalc.api.objectives import parse_slo
+from infcalc.api.offer import Figure, LoadKind, Offer
 from infcalc.api.speed import SpeedResult, estimate
 from infcalc.api.sweeping import parse_sweep
 from infcalc.errors import UsageError

@@ -18,10 +18,10 @@ import yaml
 
 from infcalc.api.bounds import roofline
 from infcalc.api.deployment import Ask, load, resolve
-from infcalc.api.estimating import Offer
 from infcalc.api.filling import memory
 from infcalc.api.fitting import ConcurrencyResult, ConcurrencyRow, concurrency
 from infcalc.api.listing import show
+from infcalc.api.offer import Offer
 from infcalc.api.sizing import KvResult, deployment_budgets, fitting_room, kv
 from infcalc.api.speed import estimate
 from infcalc.catalog.huggingface import from_config

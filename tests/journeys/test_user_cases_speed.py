@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from infcalc.api.deployment import Ask, load, resolve
-from infcalc.api.estimating import Offer
 from infcalc.api.filling import memory
 from infcalc.api.floors import FloorClock
+from infcalc.api.offer import Offer
 from infcalc.api.sizing import kv
 from infcalc.api.speed import SpeedResult, estimate
 from infcalc.errors import InfcalcError

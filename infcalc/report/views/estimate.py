@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from infcalc.api.answer import Answer
-    from infcalc.api.estimating import Figure
+    from infcalc.api.offer import Figure
     from infcalc.api.speed import SpeedResult
     from infcalc.api.steps import Step
     from infcalc.api.sweeping import Curve, SweepPoint
