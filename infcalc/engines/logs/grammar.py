@@ -25,13 +25,15 @@ class Keep(StrEnum):
     LARGEST = "largest"
     SMALLEST = "smallest"
     SUM = "sum"
+    FIRST_LINE = "sum of the first line"
 
 
 @frozen
 class Shape:
     """One line shape: a text that is in every such line, and the pattern around its numbers.
 
-    Named groups are figures (by :class:`Quantity`) or settings. ``unit_bytes`` is what the line's memory unit means.
+    Named groups are figures (by :class:`Quantity`) or settings. ``unit_bytes`` is what the line's memory unit means; of
+    a number ``x`` whose line chooses its unit, the group ``x_unit`` holds it. ``times`` multiplies the line's figures.
     """
 
     clue: str
@@ -40,6 +42,10 @@ class Shape:
     failure: FailureKind | None = None
     note: bool = False
     """The whole line is worth telling, besides its numbers."""
+
+
+DEVICES_OUT_OF_MEMORY = r"(?:CUDA|HIP|XPU|NPU|MUSA) out of memory"
+_SIZE_UNIT = "GiB|MiB|KiB|bytes"
 
 
 @frozen
@@ -80,3 +86,24 @@ def shape(clue: str, pattern: str, *, unit: int = GIB, failure: FailureKind | No
     """
     numbered = re.sub(r"(?<!\?P)<(\w+)>", lambda match: f"(?P<{match[1]}>{NUMBER})", pattern)
     return Shape(clue=clue, pattern=re.compile(numbered), unit_bytes=unit, failure=failure, note=note)
+
+
+def out_of_memory_shapes() -> tuple[Shape, ...]:
+    """Return the lines in which PyTorch, and the drivers below it, say that a device ran out of memory.
+
+    PyTorch chooses the unit by the size, and leaves the size out where an engine words the error anew.
+    """
+    needed = rf"Tried to allocate <needed>\s?(?P<needed_unit>{_SIZE_UNIT})"
+    total = rf"(?:total capacity of <total>\s?(?P<total_unit>{_SIZE_UNIT}))"
+    worded = (
+        rf"(?:[Ee]rror|[Ff]ailed|[Ee]xception):\s*{DEVICES_OUT_OF_MEMORY}(?!\. Tried| occurred)",
+        rf"{DEVICES_OUT_OF_MEMORY} occurred[\w ]{{0,60}}?(?:with <dummy_requests> dummy requests)?(?=[.,;]|$)",
+        r"(?:CUDA|HIP) error: out of memory",
+        r"[Cc](?:UDA|uda) (?:runtime error|Runtime) ?(?:in .{1,200}?: |\()out of memory",
+    )
+    kind = FailureKind.OUT_OF_MEMORY
+    return (
+        shape("Tried to allocate", rf"out of memory\. {needed}(?:.{{0,80}}?{total})?", failure=kind),
+        shape("out of memory", "|".join(worded), failure=kind),
+        shape("could not be allocated", r"GPU memory \(<needed> bytes\) could not be allocated", unit=1, failure=kind),
+    )

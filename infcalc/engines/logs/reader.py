@@ -14,14 +14,15 @@ from infcalc.engines.logs.reading import EngineLog, Failure, Figure, Quantity, S
 from infcalc.engines.logs.sglang import GRAMMAR as SGLANG
 from infcalc.engines.logs.tensorrt_llm import GRAMMAR as TENSORRT_LLM
 from infcalc.engines.logs.vllm import GRAMMAR as VLLM
+from infcalc.units import GIB, KIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 GRAMMARS = (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP)
 _QUANTITIES = {quantity.value: quantity for quantity in Quantity}
-_TEXT_SETTINGS = frozenset({"version", "runner", "model", "served_name", "kv_dtype", "flash_attention"})
-_TRUTHS = frozenset({"graphs_uncharged", "runner_v2"})
+_TEXT_SETTINGS = frozenset({"version", "runner", "model", "served_name", "kv_dtype", "flash_attention", "file_type"})
+_TRUTHS = frozenset({"graphs_uncharged", "runner_v2", "window_pool"})
 _RANKS = frozenset({"device"})
 _TELLING = frozenset({Quantity.WEIGHTS, Quantity.POOL, Quantity.TOKENS, Quantity.BLOCKS})
 """What every engine prints of itself: other figures stand in lines of the framework below it, too."""
@@ -31,6 +32,7 @@ _MAX_NAMES = 20
 _MAX_NOTES = 20
 _TRUTH_WORDS = {"true": True, "false": False}
 _EMPTY_WORDS = frozenset({"", "none", "null", "auto", "-1"})
+_UNIT_BYTES = {"GiB": GIB, "MiB": MIB, "KiB": KIB, "bytes": 1}
 _RELEASE = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){1,3}")
 _WHOLE = re.compile(r"^-?[0-9]{1,18}$")
 _REAL = re.compile(r"^-?[0-9]{1,18}\.[0-9]{0,18}$")
@@ -185,10 +187,11 @@ def _apply(grammar: Grammar, shape: Shape, line: Line, start: _Start) -> int:
         start.failures.append(_failure(shape, match[0], found, line))
         return 1
     rank = next((found[name] for name in found if name in _RANKS), line.rank)
+    times = _number(found.pop("times", "1")) or 1
     for name, text in found.items():
         quantity = _QUANTITIES.get(name)
         if quantity is not None:
-            _keep_figure(grammar, quantity, text, shape, start, line=line.number, rank=rank)
+            _keep_figure(grammar, quantity, text, shape, start, line=line.number, rank=rank, times=times)
         elif name not in _RANKS:
             if name == "version":
                 start.versions.setdefault(text, line.number)
@@ -197,7 +200,7 @@ def _apply(grammar: Grammar, shape: Shape, line: Line, start: _Start) -> int:
 
 
 def _keep_figure(
-    grammar: Grammar, quantity: Quantity, text: str, shape: Shape, start: _Start, *, line: int, rank: str
+    grammar: Grammar, quantity: Quantity, text: str, shape: Shape, start: _Start, *, line: int, rank: str, times: float
 ) -> None:
     number = _number(text)
     if number is None:
@@ -205,7 +208,7 @@ def _keep_figure(
     unit = shape.unit_bytes if quantity.endswith("_bytes") else 1
     decimals = len(text.partition(".")[2])
     half_step = 0.5 * unit * 10**-decimals if decimals or unit > 1 else 0.0
-    figure = Figure(quantity=quantity, value=number * unit, half_step=half_step, line=line, rank=rank)
+    figure = Figure(quantity=quantity, value=number * unit * times, half_step=half_step, line=line, rank=rank)
     before = start.figures.get((quantity, rank))
     if before is not None:
         same = abs(before.value - figure.value) <= before.half_step + figure.half_step
@@ -215,11 +218,13 @@ def _keep_figure(
         match grammar.keep.get(quantity, Keep.LAST):
             case Keep.FIRST:
                 return
+            case Keep.FIRST_LINE if before.line != line:
+                return
             case Keep.LARGEST if before.value >= figure.value and not same:
                 return
             case Keep.SMALLEST if before.value <= figure.value and not same:
                 return
-            case Keep.SUM:
+            case Keep.SUM | Keep.FIRST_LINE:
                 figure = Figure(
                     quantity=quantity,
                     value=before.value + figure.value,
@@ -238,11 +243,11 @@ def _number(text: str) -> float | None:
 
 
 def _failure(shape: Shape, text: str, found: dict[str, str], line: Line) -> Failure:
-    numbers = {name: _number(value) for name, value in found.items()}
+    numbers = {name: _number(value) for name, value in found.items() if not name.endswith("_unit")}
 
     def sized(name: str) -> float | None:
         value = numbers.get(name)
-        return None if value is None else value * shape.unit_bytes
+        return None if value is None else value * _UNIT_BYTES.get(found.get(f"{name}_unit", ""), shape.unit_bytes)
 
     def whole(name: str) -> int | None:
         value = numbers.get(name)
@@ -260,6 +265,9 @@ def _failure(shape: Shape, text: str, found: dict[str, str], line: Line) -> Fail
         available_bytes=sized("available"),
         total_bytes=sized("total"),
         memory_fraction=numbers.get("fraction"),
+        max_num_seqs=whole("max_num_seqs"),
+        num_blocks=whole("num_blocks"),
+        dummy_requests=whole("dummy_requests"),
     )
 
 

@@ -43,6 +43,7 @@ class FailureKind(StrEnum):
     FREE_MEMORY = "less memory is free than the fraction asks for"
     NO_ROOM = "no memory is left for KV"
     OUT_OF_MEMORY = "the device ran out of memory"
+    STATES = "more sequences are allowed than the recurrent layers have blocks for"
 
 
 @frozen
@@ -80,6 +81,11 @@ class Failure:
     available_bytes: float | None = None
     total_bytes: float | None = None
     memory_fraction: float | None = None
+    max_num_seqs: int | None = None
+    num_blocks: int | None = None
+    """Blocks of the pool, where the refusal counts them."""
+    dummy_requests: int | None = None
+    """How many requests the engine was warming up with."""
 
 
 @frozen
@@ -103,6 +109,8 @@ class EngineLog:
     """How many starts the log holds."""
     left_out: tuple[str, ...] = ()
     """What else the log holds, and why it is not read: other engines, earlier starts."""
+    compared_rank: str | None = None
+    """The rank whose figures are taken, where another than that of the least room says more."""
 
     def setting(self, name: str) -> Setting | None:
         """Return the setting called ``name``, or None."""
@@ -113,8 +121,11 @@ class EngineLog:
         return tuple(figure for figure in self.figures if figure.quantity is quantity)
 
     def governing_rank(self) -> str:
-        """Return the rank with the least room for KV: it decides how many blocks every rank has."""
-        pools = self.of(Quantity.POOL) or self.of(Quantity.FREE_AFTER_WEIGHTS)
+        """Return the rank with the least room for KV, which decides how many blocks every rank of its stage has."""
+        if self.compared_rank is not None:
+            return self.compared_rank
+        # Pools whose size all ranks agree on do not tell whose room was least.
+        pools = self.of(Quantity.FREE_AFTER_WEIGHTS) or self.of(Quantity.POOL)
         return min(pools, key=lambda figure: figure.value).rank if pools else ""
 
     def figure(self, quantity: Quantity) -> Figure | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infcalc.engines.logs.grammar import ArgumentList, Grammar, Keep, shape
+from infcalc.engines.logs.grammar import ArgumentList, Grammar, Keep, out_of_memory_shapes, shape
 from infcalc.engines.logs.reading import FailureKind, Quantity
 
 _FIRST = (
@@ -13,8 +13,6 @@ _FIRST = (
     Quantity.KEYS,
     Quantity.VALUES,
     Quantity.POOL,
-    Quantity.TOKENS,
-    Quantity.STATE,
 )
 
 GRAMMAR = Grammar(
@@ -28,7 +26,17 @@ GRAMMAR = Grammar(
         shape("KV Cache is allocated", r"KV Cache is allocated\..{0,80}?#tokens: <kv_cache_tokens>"),
         shape(", K size", r"#tokens: .{1,30}, K size: <key_cache_bytes> GB, V size: <value_cache_bytes> GB"),
         shape(", KV size", r"#tokens: .{1,30}, KV size: <kv_pool_bytes> GB"),
-        shape("Mamba Cache is allocated", r"ssm_state size: <state_bytes>\s?GB", note=True),
+        shape("SWAKVPool mem usage", r"SWAKVPool mem usage: <kv_pool_bytes>[0-9]{0,20} GB"),
+        shape("full_layer_tokens=", r"full_layer_tokens=<kv_cache_tokens>"),
+        shape("sliding window memory pool", r"(?P<window_pool>[Uu]se [Ss]liding window memory pool)"),
+        *(
+            # Drafting keeps the states of its tokens beside those of the sequences.
+            shape("is allocated. max_mamba_cache_size", rf"{part} size: <state_bytes>\s?GB", note=True)
+            for part in (
+                *("conv_state", "ssm_state", "ssm_spec_cache"),
+                *("intermediate_ssm_state_cache", "intermediate_conv_window_cache"),
+            )
+        ),
         shape("graph end", r"(?i:Capture .{0,40}?graph end)\..{0,200}?mem usage=<cuda_graph_bytes> GB"),
         shape("max_total_num_tokens=", r"max_total_num_tokens=<kv_cache_tokens>"),
         shape("max_total_num_tokens=", r"max_total_num_tokens=.{0,60}chunked_prefill_size=<max_num_batched_tokens>"),
@@ -39,11 +47,7 @@ GRAMMAR = Grammar(
             r"Not enough memory\. Please try",
             failure=FailureKind.NO_ROOM,
         ),
-        shape(
-            "out of memory. Tried to allocate",
-            r"out of memory\. Tried to allocate <needed> GiB(?:.{0,80}?total capacity of <total> GiB)?",
-            failure=FailureKind.OUT_OF_MEMORY,
-        ),
+        *out_of_memory_shapes(),
     ),
     arguments=(
         ArgumentList(clue="server_args=ServerArgs("),
@@ -81,7 +85,13 @@ GRAMMAR = Grammar(
         "max_lora_rank": "max_lora_rank",
         "max_loras_per_batch": "max_loras",
     },
-    keep=dict.fromkeys(_FIRST, Keep.FIRST) | {Quantity.GRAPHS: Keep.SUM},
+    keep=dict.fromkeys(_FIRST, Keep.FIRST)
+    | {
+        Quantity.GRAPHS: Keep.SUM,
+        Quantity.STATE: Keep.FIRST_LINE,
+        # The pool of the windowed layers, which holds fewer, is set up first.
+        Quantity.TOKENS: Keep.LARGEST,
+    },
     looked_for=(
         "'server_args=ServerArgs('",
         "'Load weight end'",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infcalc.engines.logs.grammar import ArgumentList, Grammar, Keep, shape
-from infcalc.engines.logs.reading import FailureKind, Quantity
+from infcalc.engines.logs.grammar import ArgumentList, Grammar, Keep, out_of_memory_shapes, shape
+from infcalc.engines.logs.reading import Quantity
 from infcalc.units import GIB, MIB
 
 GRAMMAR = Grammar(
@@ -37,11 +37,7 @@ GRAMMAR = Grammar(
         shape("max_seq_len=", r"max_seq_len=<printed_length>, max_num_requests"),
         shape("max_num_tokens=", r"max_num_requests=.{0,40}max_num_tokens=<max_num_batched_tokens>"),
         shape("max_batch_size=", r"max_num_tokens=.{0,40}max_batch_size=<max_num_seqs>"),
-        shape(
-            "out of memory. Tried to allocate",
-            r"out of memory\. Tried to allocate <needed> GiB(?:.{0,80}?total capacity of <total> GiB)?",
-            failure=FailureKind.OUT_OF_MEMORY,
-        ),
+        *out_of_memory_shapes(),
     ),
     arguments=(
         # The arguments follow on a line of their own.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infcalc.engines.logs.grammar import ArgumentList, Grammar, Keep, shape
+from infcalc.engines.logs.grammar import ArgumentList, Grammar, Keep, out_of_memory_shapes, shape
 from infcalc.engines.logs.reading import FailureKind, Quantity
 
 GRAMMAR = Grammar(
@@ -97,10 +97,11 @@ GRAMMAR = Grammar(
             failure=FailureKind.NO_ROOM,
         ),
         shape(
-            "out of memory. Tried to allocate",
-            r"out of memory\. Tried to allocate <needed> GiB(?:.{0,80}?total capacity of <total> GiB)?",
-            failure=FailureKind.OUT_OF_MEMORY,
+            "available Mamba cache blocks",
+            r"max_num_seqs \(<max_num_seqs>\) exceeds (?:the )?available Mamba cache blocks \(<num_blocks>\)",
+            failure=FailureKind.STATES,
         ),
+        *out_of_memory_shapes(),
     ),
     arguments=(
         ArgumentList(clue="with config: "),

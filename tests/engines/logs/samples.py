@@ -115,7 +115,7 @@ llama_context: n_ctx_per_seq = 4096
 llama_context: n_ubatch      = 512
 llama_context: flash_attn    = 1
 llama_kv_cache_unified:      CUDA0 KV buffer size =  1088.00 MiB
-llama_kv_cache_unified: size = 1088.00 MiB ( 16384 cells,  32 layers,  4/4 seqs), K (q8_0):  544.00 MiB, V (q8_0):  \
+llama_kv_cache_unified: size = 1088.00 MiB (  4096 cells,  32 layers,  4/4 seqs), K (q8_0):  544.00 MiB, V (q8_0):  \
 544.00 MiB
 llama_context:      CUDA0 compute buffer size =   258.50 MiB
 llama_context:  CUDA_Host compute buffer size =    40.01 MiB
@@ -156,9 +156,103 @@ INFO 08-02 [gpu_worker.py:1] Available KV cache memory: 90.60 GiB
 INFO 08-02 [gpu_model_runner.py:1] Graph capturing finished in 9 secs, took 0.73 GiB
 """
 
+OUT_OF_MEMORY = """\
+INFO 08-05 12:00:20 [core.py:77] Initializing a V1 LLM engine (v0.11.0) with config: model='Qwen/Qwen3-8B', \
+dtype=torch.bfloat16, max_seq_len=8192, tensor_parallel_size=1, quantization=None, kv_cache_dtype=auto
+INFO 08-05 12:00:21 [utils.py:233] non-default args: {'model': 'Qwen/Qwen3-8B', 'gpu_memory_utilization': 0.98}
+INFO 08-05 12:00:50 [gpu_model_runner.py:2653] Model loading took 15.27 GiB and 13.8 seconds
+INFO 08-05 12:01:05 [gpu_worker.py:298] Available KV cache memory: 56.40 GiB
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 594.00 MiB. GPU 0 has a total capacity of 79.18 GiB of \
+which 300.00 MiB is free. Including non-PyTorch memory, this process has 78.88 GiB memory in use.
+RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests. Please try lowering \
+`max_num_seqs` or `gpu_memory_utilization` when initializing the engine.
+"""
+
+STATES_REFUSED = """\
+INFO 07-01 12:00:20 [core.py:100] Initializing a V1 LLM engine (v0.30.0) with config: \
+model='Qwen/Qwen3-Next-80B-A3B-Instruct', dtype=torch.bfloat16, max_seq_len=32768, tensor_parallel_size=2, \
+quantization=None, kv_cache_dtype=auto
+INFO 07-01 12:00:50 [gpu_model_runner.py:1] Model loading took 74.31 GiB memory and 33.8 seconds
+INFO 07-01 12:01:05 [kv_cache_utils.py:1] Setting attention block size to 544 tokens to ensure that attention page \
+size is >= mamba page size.
+ValueError: max_num_seqs (9000) exceeds available Mamba cache blocks (5150). Each decode sequence requires one Mamba \
+cache block, so CUDA graph capture cannot proceed. Please lower max_num_seqs to at most 5150 or increase \
+gpu_memory_utilization.
+"""
+
+PIPELINE = """\
+INFO 08-05 12:00:20 [core.py:77] Initializing a V1 LLM engine (v0.11.0) with config: \
+model='meta-llama/Llama-3.1-8B-Instruct', dtype=torch.bfloat16, max_seq_len=32768, tensor_parallel_size=1, \
+pipeline_parallel_size=3
+(Worker_PP0 pid=1) INFO 08-05 12:00:50 [gpu_model_runner.py:2653] Model loading took 5.47 GiB and 22.1 seconds
+(Worker_PP1 pid=2) INFO 08-05 12:00:50 [gpu_model_runner.py:2653] Model loading took 4.50 GiB and 22.1 seconds
+(Worker_PP2 pid=3) INFO 08-05 12:00:50 [gpu_model_runner.py:2653] Model loading took 5.05 GiB and 22.1 seconds
+(Worker_PP0 pid=1) INFO 08-05 12:01:05 [gpu_worker.py:298] Available KV cache memory: 64.60 GiB
+(Worker_PP1 pid=2) INFO 08-05 12:01:05 [gpu_worker.py:298] Available KV cache memory: 65.60 GiB
+(Worker_PP2 pid=3) INFO 08-05 12:01:05 [gpu_worker.py:298] Available KV cache memory: 60.10 GiB
+INFO 08-05 12:01:05 [kv_cache_utils.py:1087] GPU KV cache size: 1,539,360 tokens
+"""
+
+SGLANG_STATES = """\
+[2026-03-10 12:00:00] server_args=ServerArgs(model_path='Qwen/Qwen3-Next-80B-A3B-Instruct', tp_size=2, \
+mem_fraction_static=0.9, chunked_prefill_size=8192)
+[2026-03-10 12:00:12 TP0] Load weight begin. avail mem=137.90 GB
+[2026-03-10 12:01:12 TP0] Load weight end. type=Qwen3NextForCausalLM, dtype=torch.bfloat16, avail mem=63.59 GB, mem \
+usage=74.31 GB.
+[2026-03-10 12:01:13 TP0] Mamba Cache is allocated. max_mamba_cache_size: 1285, conv_state size: 1.04GB, ssm_state \
+size: 22.55GB
+[2026-03-10 12:01:13 TP0] KV Cache is allocated. #tokens: 2291000, K size: 13.11 GB, V size: 13.11 GB
+[2026-03-10 12:01:31 TP0] max_total_num_tokens=2291000, chunked_prefill_size=8192, max_prefill_tokens=16384, \
+max_running_requests=1285, context_len=262144
+"""
+
+SGLANG_WINDOWS = """\
+[2026-03-10 12:00:00] server_args=ServerArgs(model_path='openai/gpt-oss-20b', tp_size=1, mem_fraction_static=0.83, \
+chunked_prefill_size=8192)
+[2026-03-10 12:00:12] Load weight begin. avail mem=78.45 GB
+[2026-03-10 12:00:42] Load weight end. type=GptOssForCausalLM, dtype=torch.bfloat16, avail mem=65.48 GB, mem \
+usage=12.97 GB.
+[2026-03-10 12:00:43] Use sliding window memory pool. full_layer_tokens=1265000, swa_layer_tokens=1012000
+[2026-03-10 12:00:43] KV Cache is allocated. #tokens: 1012000, K size: 11.58 GB, V size: 11.58 GB
+[2026-03-10 12:00:43] KV Cache is allocated. #tokens: 1265000, K size: 14.48 GB, V size: 14.48 GB
+[2026-03-10 12:00:43] SWAKVPool mem usage: 52.12 GB, swa size: 1012000, full size: 1265000
+[2026-03-10 12:01:31] max_total_num_tokens=1265000, chunked_prefill_size=8192, max_prefill_tokens=16384, \
+max_running_requests=4096, context_len=131072
+"""
+
+LLAMA_WINDOWS = """\
+llama_model_loader: loaded meta data with 43 key-value pairs and 808 tensors from /models/gemma-3-27b-it.gguf \
+(version GGUF V3 (latest))
+print_info: file type   = Q4_K - Medium
+load_tensors: offloaded 63/63 layers to GPU
+load_tensors:        CUDA0 model buffer size = 15745.00 MiB
+load_tensors:   CPU_Mapped model buffer size =  1102.50 MiB
+llama_context: n_seq_max     = 4
+llama_context: n_ctx         = 32768
+llama_context: n_ubatch      = 512
+llama_context: kv_unified    = true
+llama_kv_cache_iswa: creating non-SWA KV cache, size = 32768 cells
+llama_kv_cache:      CUDA0 KV buffer size =  2560.00 MiB
+llama_kv_cache: size = 2560.00 MiB ( 32768 cells,  10 layers,  4/1 seqs), K (f16): 1280.00 MiB, V (f16): 1280.00 MiB
+llama_kv_cache_iswa: creating     SWA KV cache, size = 4608 cells
+llama_kv_cache:      CUDA0 KV buffer size =  1872.00 MiB
+llama_kv_cache: size = 1872.00 MiB (  4608 cells,  52 layers,  4/1 seqs), K (f16):  936.00 MiB, V (f16):  936.00 MiB
+"""
+
+TENSORRT_OLD = """\
+[TensorRT-LLM][INFO] TensorRT-LLM version: 0.16.0
+[TensorRT-LLM][INFO] Loaded engine size: 15320 MiB
+[TensorRT-LLM][INFO] Memory usage when calculating max tokens in paged kv cache: total: 79.15 GiB, available: 55.00 GiB
+[TensorRT-LLM][INFO] Number of blocks in KV cache primary pool: 6336
+[TensorRT-LLM][INFO] [MemUsageChange] Allocated 49.50 GiB for max tokens in paged KV cache (405504).
+"""
+
 ALL = {
-    "vllm": (V1_H100, V0_V100, GRAPHS_CHARGED, ONE_REQUEST, FREE_MEMORY, NO_ROOM, NEGATIVE_GRAPHS),
-    "sglang": (SGLANG,),
-    "tensorrt-llm": (TENSORRT,),
-    "llama.cpp": (LLAMA_CPP,),
+    "vllm": (
+        *(V1_H100, V0_V100, GRAPHS_CHARGED, ONE_REQUEST, FREE_MEMORY, NO_ROOM, NEGATIVE_GRAPHS),
+        *(OUT_OF_MEMORY, STATES_REFUSED, PIPELINE),
+    ),
+    "sglang": (SGLANG, SGLANG_STATES, SGLANG_WINDOWS),
+    "tensorrt-llm": (TENSORRT, TENSORRT_OLD),
+    "llama.cpp": (LLAMA_CPP, LLAMA_WINDOWS),
 }

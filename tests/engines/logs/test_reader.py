@@ -283,3 +283,86 @@ def test_a_mutilated_log_is_read_without_an_error(
         text = "\n".join(rows)
     log = read_log(text)
     assert log is None or all(abs(figure.value) < 1e30 for figure in log.figures)
+
+
+@pytest.mark.parametrize(
+    ("text", "needed_bytes", "total_bytes"),
+    [
+        (
+            "CUDA out of memory. Tried to allocate 594.00 MiB. GPU 0 has a total capacity of 79.18 GiB of",
+            594 * MIB,
+            79.18 * GIB,
+        ),
+        ("torch.cuda.OutOfMemoryError: HIP out of memory. Tried to allocate 1.16 GiB.", 1.16 * GIB, None),
+        ("Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate 150.00 MiB.", 150 * MIB, None),
+        ("RuntimeError: CUDA out of memory. Tried to allocate 20.00 KiB (GPU 0; 15.78 GiB total)", 20 * 1024, None),
+        ("Tried: XPU out of memory. Tried to allocate 512 bytes.", 512, None),
+        ("torch.OutOfMemoryError: CUDA out of memory.", None, None),
+        ("RuntimeError: CUDA error: out of memory", None, None),
+        ("RuntimeError: CUDA out of memory occurred when warming up sampler with 256 dummy requests.", None, None),
+        ("[TensorRT-LLM][ERROR] CUDA runtime error in ::cudaMallocAsync(ptr, n, pool): out of memory", None, None),
+        ("[TRT] [E] Requested amount of GPU memory (1048576 bytes) could not be allocated.", MIB, None),
+    ],
+)
+@pytest.mark.parametrize("sample", [samples.V1_H100, samples.SGLANG, samples.TENSORRT])
+def test_a_device_out_of_memory_is_seen_in_any_unit_and_without_one(
+    sample: str, text: str, needed_bytes: float | None, total_bytes: float | None
+) -> None:
+    (failure,) = read(f"{sample}{text}\n").failures
+    assert failure.kind is FailureKind.OUT_OF_MEMORY
+    assert failure.needed_bytes == (None if needed_bytes is None else pytest.approx(needed_bytes))
+    assert failure.total_bytes == (None if total_bytes is None else pytest.approx(total_bytes))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INFO If you run out of memory, try lowering gpu_memory_utilization.",
+        "INFO to avoid CUDA out of memory set expandable_segments",
+        "Tried to allocate shared memory for the message queue",
+    ],
+)
+def test_advice_is_no_failure(text: str) -> None:
+    assert read(f"{samples.V1_H100}{text}\n").failures == ()
+
+
+def test_the_requests_of_a_warm_up_are_read() -> None:
+    failures = read(samples.OUT_OF_MEMORY).failures
+    assert [failure.dummy_requests for failure in failures] == [None, 1024]
+
+
+def test_more_sequences_than_states_is_a_refusal() -> None:
+    (failure,) = read(samples.STATES_REFUSED).failures
+    assert (failure.kind, failure.max_num_seqs, failure.num_blocks) == (FailureKind.STATES, 9000, 5150)
+
+
+def test_states_of_one_rank_add_up_on_one_line_only() -> None:
+    more = "size: 22.55GB intermediate_ssm_state_cache size: 2.00GB intermediate_conv_window_cache size: 0.50GB "
+    drafting = samples.SGLANG_STATES.replace("size: 22.55GB", more)
+    assert value(read(samples.SGLANG_STATES), Quantity.STATE, GIB) == pytest.approx(23.59)
+    assert value(read(drafting), Quantity.STATE, GIB) == pytest.approx(26.09)
+    state = next(row for row in samples.SGLANG_STATES.splitlines() if "Mamba" in row)
+    assert value(read(f"{samples.SGLANG_STATES}{state}\n"), Quantity.STATE, GIB) == pytest.approx(23.59)
+
+
+def test_the_whole_of_two_pools_is_read() -> None:
+    log = read(samples.SGLANG_WINDOWS)
+    assert value(log, Quantity.POOL, GIB) == pytest.approx(52.12)
+    assert value(log, Quantity.TOKENS) == 1_265_000
+    assert stated(log, "window_pool") is True
+    # The draft's pool comes after, and holds no more.
+    draft = f"{samples.SGLANG_WINDOWS}[2026-03-10 12:02:00] KV Cache is allocated. #tokens: 900, K size: 1.00 GB, "
+    assert value(read(f"{draft}V size: 1.00 GB\n"), Quantity.TOKENS) == 1_265_000
+
+
+@pytest.mark.parametrize(
+    ("seqs", "tokens", "sequences", "streams"),
+    [("4/4", 16_384, 4, 4), ("4/1", 4096, 4, 1), ("2/ 2", 8192, 2, 2), ("3", 4096, 3, None)],
+)
+def test_cells_of_each_stream_are_counted(seqs: str, tokens: int, sequences: int, streams: int | None) -> None:
+    row = (
+        f"llama_kv_cache: size = 544.00 MiB (  4096 cells,  32 layers,  {seqs} seqs), K (f16): 1.00 MiB, V (f16): 1 MiB"
+    )
+    log = read(row)
+    assert value(log, Quantity.TOKENS) == tokens
+    assert (stated(log, "sequences"), stated(log, "streams")) == (sequences, streams)
