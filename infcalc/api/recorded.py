@@ -6,9 +6,19 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from infcalc.errors import FileProblem
+from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+
+@frozen
+class Rejected:
+    """An entry with a value of another kind than it must have, and what is wrong with it."""
+
+    entry: Mapping[str, Any]
+    problem: FileProblem
+
 
 FULL = "full"
 """Quality of the entries that are scored: settings and figures are all there."""
@@ -39,8 +49,8 @@ def checked(
     what: str = "recorded logs",
     hint: str = "a list of entries with id, engine, model, gpu, quality and the printed figures",
     every_quality: bool = False,
-) -> tuple[list[dict[str, Any]], list[FileProblem]]:
-    """Return the entries of quality full in a file, and what is wrong with those that cannot be scored.
+) -> tuple[list[dict[str, Any]], list[Rejected]]:
+    """Return the entries of quality full in a file, and those that cannot be scored with what is wrong.
 
     ``entry`` checks one (None: that of a start-up log); ``every_quality`` returns the others too.
 
@@ -52,16 +62,16 @@ def checked(
         raise FileProblem(f"this is no list of {what}", place=place, hint=hint)
     check = entry or _entry
     found: list[dict[str, Any]] = []
-    problems: list[FileProblem] = []
+    rejected: list[Rejected] = []
     for number, one in enumerate(entries, start=1):
         if every_quality or one.get("quality") == FULL:
             try:
                 found.append(check(one, f"{place}, {_called(one, number)}"))
             except FileProblem as problem:
-                problems.append(problem)
-    if problems and not found:
-        raise problems[0]
-    return found, problems
+                rejected.append(Rejected(entry=one, problem=problem))
+    if rejected and not found:
+        raise rejected[0].problem
+    return found, rejected
 
 
 def _called(entry: dict[str, Any], number: int) -> str:

@@ -6,6 +6,7 @@ One exception is a checkpoint that the entry does not identify: then its printed
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import Ask, Deployment, deploy, kv_format
 from infcalc.api.ledger import deployment_ledger, most_sequences
-from infcalc.api.recorded import FRACTIONS, FULL, checked
+from infcalc.api.recorded import FRACTIONS, FULL, Rejected, checked
 from infcalc.api.scoring import ValidationSummary, summary
 from infcalc.catalog.free_text import (
     ReadGpu,
@@ -26,11 +27,11 @@ from infcalc.catalog.free_text import (
 )
 from infcalc.engines.reported import read_version_text
 from infcalc.engines.rules import parse_version
-from infcalc.errors import FileProblem, InfcalcError
+from infcalc.errors import FileProblem, InfcalcError, UsageError
 from infcalc.frozen import frozen
 from infcalc.spec.explain import Input
 from infcalc.spec.layers import CompressedAttention, LatentAttention, Reach, RecurrentMixer
-from infcalc.units import GIB
+from infcalc.units import GIB, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -99,8 +100,8 @@ def validate_memory(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Vali
     """
     from infcalc import files  # noqa: PLC0415 - opening files is only needed here
 
-    entries, problems = checked(files.read_yaml(path), path)
-    result = validated(entries, files.load_catalog(catalogs))
+    entries, rejected = checked(files.read_yaml(path), path)
+    result = validated(entries, files.load_catalog(catalogs), rejected=rejected)
     if not result.cases:
         raise FileProblem(
             "none of its entries is of quality full and states a figure",
@@ -112,7 +113,7 @@ def validate_memory(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Vali
         results=(result,),
         inputs=(
             Input(name="file", value=path, origin="given"),
-            Input(name="entries", value=len(entries), origin="of quality full"),
+            Input(name="entries", value=len(entries) + len(rejected), origin="of quality full"),
         ),
         assumptions=(
             "scored are entries of quality full; errors are of the prediction, relative to the measurement",
@@ -122,7 +123,7 @@ def validate_memory(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Vali
             ),
         ),
         warnings=(
-            *(f"left out: {problem.place}: {problem.message} ({problem.hint})" for problem in problems),
+            *(f"left out: {one.problem.place}: {one.problem.message} ({one.problem.hint})" for one in rejected),
             *_by_entry(result.cases),
         ),
     )
@@ -137,10 +138,43 @@ def _by_entry(cases: Sequence[ValidationCase]) -> tuple[str, ...]:
     return tuple(f"{name} ({', '.join(dict.fromkeys(found))}): {text}" for (name, text), found in about.items())
 
 
-def validated(entries: Sequence[Mapping[str, Any]], catalog: Catalog) -> ValidationResult:
-    """Return the cases and summary of a list of entries."""
-    cases = tuple(case for entry in entries if entry.get("quality") == FULL for case in _cases(entry, catalog))
+def validated(
+    entries: Sequence[Mapping[str, Any]], catalog: Catalog, *, rejected: Sequence[Rejected] = ()
+) -> ValidationResult:
+    """Return the cases and summary of a list of entries; those of ``rejected`` are skipped, with what is wrong."""
+    scored = (case for entry in entries if entry.get("quality") == FULL for case in _cases(entry, catalog))
+    cases = (*scored, *(case for one in rejected for case in _cases_of_rejected(one)))
     return ValidationResult(cases=cases, summary=_summaries(cases))
+
+
+_FIGURES = {
+    "weights_gib_per_gpu": ("weights_bytes", GIB),
+    "available_kv_gib": ("kv_pool_bytes", GIB),
+    "kv_cache_tokens": ("kv_cache_tokens", 1),
+    "max_concurrency": ("max_concurrency", 1),
+}
+
+
+def _cases_of_rejected(rejected: Rejected) -> list[ValidationCase]:
+    """Return a skipped case for each figure that an entry states, whatever cannot be read of it."""
+    entry, problem = rejected.entry, rejected.problem
+    tp = entry.get("tp")
+    known: dict[str, Any] = {key: value if isinstance(value, str | int | float) else "" for key, value in entry.items()}
+    known["tp"] = tp if isinstance(tp, int) and tp > 0 else None
+    found = []
+    for key, (quantity, unit) in _FIGURES.items():
+        value = entry.get(key)
+        if value is None:
+            continue
+        measured = value * unit if isinstance(value, int | float) and math.isfinite(value) else None
+        case = _case(known, quantity, measured, None, reason=f"{problem.message} ({problem.hint})")
+        found.append(replace(case, id=case.id or str(problem.place), tp=known["tp"] or 0))
+    return [*found, *(_skipped_share(case) for case in found if case.quantity == "kv_pool_bytes")]
+
+
+def _skipped_share(case: ValidationCase) -> ValidationCase:
+    """Return the skipped case of a pool as one of its share of a card that is not known."""
+    return replace(case, quantity="kv_pool_of_card_fraction", measured=None)
 
 
 # Entry -> prediction ------------------------------------------------------------------------------------------------
@@ -250,6 +284,7 @@ def _on_card(entry: Mapping[str, Any], model: ReadModel, checkpoint: _Checkpoint
         base = replace(base, num_draft_tokens=drafts)
     if "dspark" in str(entry.get("spec_decode") or ""):
         base = _with_draft_head(base)
+    odd = (*_odd_ranks(ask, model, gpu), *model.assumptions)
     if checkpoint.printed_bytes is not None:
         base = replace(base, additions=replace(base.additions, weights_bytes=checkpoint.printed_bytes))
     form, _, _ = kv_format(base, _kv_word(entry, base))
@@ -260,7 +295,7 @@ def _on_card(entry: Mapping[str, Any], model: ReadModel, checkpoint: _Checkpoint
         base = replace(base, max_num_seqs=2 ** (admitted.bit_length() - 1))
         book = deployment_ledger(base, form, context_tokens=base.max_model_len, unstated=assumed)
     described = () if gpu.exact else gpu.assumptions
-    talk = [*model.assumptions, *described, *gpu.warnings, *version.assumptions, *base.warnings, *checkpoint.warnings]
+    talk = [*odd, *described, *gpu.warnings, *version.assumptions, *base.warnings, *checkpoint.warnings]
     if entry.get("spec_decode") and not own_drafts:
         talk.append(f"a draft of its own ({entry['spec_decode']}): its weights, cache layers and steps are not known")
     return _Prediction(
@@ -270,6 +305,16 @@ def _on_card(entry: Mapping[str, Any], model: ReadModel, checkpoint: _Checkpoint
         assumed=assumed,
         warnings=distinct(talk),
     )
+
+
+def _odd_ranks(ask: Ask, model: ReadModel, gpu: ReadGpu) -> tuple[str, ...]:
+    """Return a warning where no engine could split the model as an entry says: one of the two is not what ran."""
+    try:
+        deploy(ask, model.entry, gpu.entry)
+    except UsageError as problem:
+        where = f"{problem.place}: " if problem.place else ""
+        return (f"{where}{problem.message}, and that is what the entry says: is its model the right one?",)
+    return ()
 
 
 def _few_sequences(entry: Mapping[str, Any], gpu: Gpu, version: str | None) -> int | None:
@@ -373,9 +418,8 @@ def _cases(entry: Mapping[str, Any], catalog: Catalog) -> list[ValidationCase]:
     try:
         prediction = predict(entry, catalog)
     except InfcalcError as problem:
-        return [
-            _case(entry, quantity, value, None, reason=f"{problem.message}") for quantity, value in measured.items()
-        ]
+        skipped = [_case(entry, quantity, value, None, reason=problem.message) for quantity, value in measured.items()]
+        return [*skipped, *(_skipped_share(case) for case in skipped if case.quantity == "kv_pool_bytes")]
     found = [_scored(entry, quantity, value, prediction) for quantity, value in measured.items()]
     return [*found, *(_share_of_card(case, prediction) for case in found if case.quantity == "kv_pool_bytes")]
 
@@ -431,7 +475,7 @@ def _scored(entry: Mapping[str, Any], quantity: str, measured: float, prediction
             weights = float(sum(book.line(name).num_bytes for name in ("weights", "draft", "lora", "loading")))
             span = (weights, weights * (1 - _WEIGHTS_BAND_FRACTION), weights * (1 + _WEIGHTS_BAND_FRACTION))
         case "kv_pool_bytes":
-            pool = float(book.kv_pool_bytes - book.missing_before_kv_bytes)
+            pool = float(book.kv_pool_bytes)
             span = (pool, min(pool, float(book.kv_pool_bytes_low)), float(book.kv_pool_bytes_high))
         case "kv_blocks":
             size = book.block_bytes
@@ -475,7 +519,7 @@ def _unknown_draft(entry: Mapping[str, Any]) -> bool:
 def _case(
     entry: Mapping[str, Any],
     quantity: str,
-    measured: float,
+    measured: float | None,
     prediction: _Prediction | None,
     *,
     span: tuple[float, float, float] | None = None,
@@ -509,6 +553,9 @@ def _warnings(quantity: str, span: tuple[float, float, float], prediction: _Pred
     """Return what is doubtful about a prediction, known before any measurement."""
     found = list(prediction.warnings)
     predicted, low, high = span
+    lacking = prediction.ledger.missing_before_kv_bytes
+    if quantity != "weights_bytes" and lacking:
+        found.append(f"nothing is predicted to be left for KV: {format_bytes(lacking)} are lacking before it")
     if quantity != "weights_bytes" and (
         predicted <= 0 or max(predicted - low, high - predicted) > _WIDE_FRACTION * predicted
     ):
@@ -540,7 +587,11 @@ def _summaries(cases: tuple[ValidationCase, ...]) -> tuple[ValidationSummary, ..
         of = [case for case in cases if _SCORED_AS.get(case.quantity, case.quantity) == quantity]
         groups: dict[str, list[ValidationCase]] = {"all": of}
         for case in of:
-            for group in (f"engine {case.engine}", f"attention {case.attention or 'unknown'}", f"tp {case.tp}"):
+            for group in (
+                f"engine {case.engine}",
+                f"attention {case.attention or 'unknown'}",
+                f"tp {case.tp or 'unknown'}",
+            ):
                 groups.setdefault(group, []).append(case)
             groups.setdefault(f"version {version_range(case.engine, case.version)}", []).append(case)
         found += [summary(quantity, group, members) for group, members in groups.items()]

@@ -394,7 +394,7 @@ def validate_serving(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Ser
     """
     from infcalc import files  # noqa: PLC0415 - opening files is only needed here
 
-    entries, problems = checked(
+    entries, rejected = checked(
         files.read_yaml(path),
         path,
         entry=measurement,
@@ -427,7 +427,9 @@ def validate_serving(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Ser
                 "the front end do then is not modelled well"
             ),
         ),
-        warnings=tuple(f"left out: {problem.place}: {problem.message} ({problem.hint})" for problem in problems),
+        warnings=tuple(
+            f"left out: {one.problem.place}: {one.problem.message} ({one.problem.hint})" for one in rejected
+        ),
     )
 
 

@@ -183,8 +183,19 @@ def test_one_entry_that_cannot_be_read_does_not_lose_the_others(tmp_path: Path) 
     others = [{**good, "id": "bad", "tp": "two"}, {**good, "id": "cpu", "gpu_count": 0, "quality": "partial"}]
     path.write_text(yaml.safe_dump([good, *others]), encoding="utf-8")
     answer = validate_memory(str(path))
-    assert {case.id for case in answer.result.cases} == {"good"}
+    assert {(case.id, case.status) for case in answer.result.cases} == {("good", "scored"), ("bad", "skipped")}
     assert any("bad: tp is 'two'" in text for text in answer.warnings)
+    # Whatever is skipped is counted, and says why.
+    skipped = [case for case in answer.result.cases if case.id == "bad"]
+    assert {case.quantity for case in skipped} == {"kv_pool_bytes", "kv_pool_of_card_fraction"}
+    assert all("tp is 'two' (tp is a whole number" in case.reason for case in skipped)
+    assert {item.name: item.value for item in answer.inputs}["entries"] == 2
+    for row in answer.result.summary:
+        if row.group == "all":
+            assert (row.cases, row.skipped) == (1, 1), row.quantity
+    groups = {row.group for row in answer.result.summary if row.skipped}
+    assert "tp unknown" in groups
+    assert "tp 1" not in groups
 
 
 def test_an_unquoted_version_is_read(tmp_path: Path) -> None:
@@ -209,7 +220,10 @@ def test_what_a_log_does_not_say_is_a_reason() -> None:
         {"id": "no-gpu", "engine": "vllm", "model": "llama3-8b", "quality": "full", "available_kv_gib": 3.0},
         {"id": "partial", "engine": "vllm", "model": "llama3-8b", "quality": "partial", "available_kv_gib": 3.0},
     ]
-    cases = validated(odd, files.load_catalog()).cases
+    every = validated(odd, files.load_catalog()).cases
+    cases = [case for case in every if case.quantity == "kv_pool_bytes"]
+    # Skipped as a share of the card, too: both are counted alike.
+    assert len(every) == 2 * len(cases)
     assert [(case.id, case.status) for case in cases] == [
         ("nameless", "skipped"),
         ("no-ranks", "skipped"),
@@ -327,3 +341,34 @@ def test_what_is_assumed_of_reports_stands_on_the_page() -> None:
     told = page.partition("## What validation takes a report to mean")[2].partition("\n## ")[0]
     assert told
     assert all(f"| {one.rule} |" in told for one in evidence())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("tp", "2"), ("gpu_memory_utilization", "0.95"), ("kv_cache_tokens", "many"), ("model", [1])]
+)
+def test_every_figure_of_an_entry_that_cannot_be_read_is_skipped(tmp_path: Path, key: str, value: object) -> None:
+    path = tmp_path / "logs.yaml"
+    figures = {"weights_gib_per_gpu": 15.0, "kv_cache_tokens": 400_000, "max_concurrency": 40.0}
+    bad = LLAMA | figures | {"id": "bad", key: value}
+    path.write_text(yaml.safe_dump([LLAMA, bad]), encoding="utf-8")
+    skipped = [case for case in validate_memory(str(path)).result.cases if case.id == "bad"]
+    assert sorted(case.quantity for case in skipped) == [
+        *("kv_cache_tokens", "kv_pool_bytes", "kv_pool_of_card_fraction", "max_concurrency", "weights_bytes"),
+    ]
+    assert all(case.status == "skipped" and f"{key} is" in case.reason for case in skipped)
+
+
+def test_no_prediction_is_below_nothing() -> None:
+    cases = cases_of(model="meta-llama/Llama-3.1-70B-Instruct", gpu="L4", kv_cache_tokens=400_000)
+    for quantity in ("kv_pool_bytes", "kv_pool_of_card_fraction", "kv_cache_tokens"):
+        case = cases[quantity]
+        assert case.status == "scored"
+        assert (case.predicted, case.low) == (0, 0), quantity
+    (told,) = (text for text in cases["kv_pool_bytes"].warnings if "lacking" in text)
+    assert "GiB are lacking" in told
+
+
+def test_ranks_that_cannot_split_the_model_are_told() -> None:
+    odd, even = (cases_of(tp=tp)["kv_pool_bytes"].warnings for tp in (3, 2))
+    assert any("--tp 3 cannot split" in text for text in odd)
+    assert not any("cannot split" in text for text in even)
