@@ -9,7 +9,8 @@ from infcalc.api.sizing import deployment_budgets, page_settings
 from infcalc.engines.logs.reading import Quantity
 from infcalc.engines.rules import FractionBase
 from infcalc.frozen import frozen
-from infcalc.memory.blocks import CELL_MULTIPLE, plan, printed
+from infcalc.lowering.tensors import inventory
+from infcalc.memory.blocks import CELL_MULTIPLE, plan, printed, state_slots
 from infcalc.memory.kv import constant_bytes, kv_components
 from infcalc.memory.ledger import ledger
 from infcalc.spec.layers import CompressedAttention, GroupedAttention, LatentAttention
@@ -39,7 +40,7 @@ class Span:
 
 @frozen
 class Expected:
-    """All that is expected of one deployment at one KV precision, of the governing rank."""
+    """All that is expected of one deployment at one KV precision, of the governing rank or of an asked stage."""
 
     spans: dict[Quantity, Span]
     one_request_bytes: int
@@ -48,6 +49,10 @@ class Expected:
     """Whether the cache grows by the same bytes with every token: no window, no state."""
     set_by_hand: bool = False
     """The pool is what the user asked for, whatever the profiling run found."""
+    governing_stage: int = 0
+    """The stage that holds the fewest tokens: blocks, tokens and concurrency are its."""
+    governs: bool = True
+    """Whether the rest is of that stage, too."""
 
     def span(self, quantity: Quantity) -> Span | None:
         """Return what is expected of a quantity; None where infcalc expects nothing."""
@@ -59,15 +64,21 @@ def expected(
     form: KvFormat,
     *,
     sequences: int = 1,
+    streams: int = 1,
     flash: bool | None = None,
+    copies_embedding: bool = False,
+    stage: int | None = None,
     pool_bytes: int | None = None,
     num_blocks: int | None = None,
 ) -> Expected:
     """Return what the engine of ``deployment`` should print.
 
-    ``sequences`` are the slots that llama.cpp shares its cells among, ``flash`` whether it computes attention without
-    its score matrix (None: not known). ``pool_bytes`` and ``num_blocks`` are pools set
-    by hand, which no profiling run then sizes.
+    ``sequences`` are the slots of llama.cpp and ``streams`` the parts of its cache: one that the slots share, or one
+    for each. ``flash`` says whether it computes attention without its score matrix (None: not known), and
+    ``copies_embedding`` that the head lies on the device, where a tied embedding is held once more. ``stage`` is the
+    pipeline stage whose memory is expected (None: that which governs); blocks, tokens and concurrency are those of the
+    governing one in any case. ``pool_bytes`` and ``num_blocks`` are pools set by hand, which no profiling run then
+    sizes.
     """
     stages = deployment_budgets(deployment)
     parts = tuple(
@@ -75,23 +86,51 @@ def expected(
         for budget in stages
     )
     if deployment.rules.fraction_base is FractionBase.NONE:
-        return _expected_cells(deployment, stages, parts, sequences, flash=flash)
-    book = ledger(
-        deployment.model,
-        deployment.gpu,
-        form,
-        deployment.parallelism,
-        deployment.rules,
-        stages=stages,
-        settings=page_settings(deployment),
-        context_tokens=deployment.max_model_len,
-    )
-    plain = _is_plain(parts[book.stage])
-    spans = _spans(deployment, book) | _counts(book, plain=plain)
+        found = _expected_cells(deployment, stages, parts, sequences, streams, flash=flash)
+        return _with_copy(found, deployment) if copies_embedding else found
+
+    def of_stages(budgets: tuple[Budget, ...]) -> Ledger:
+        return ledger(
+            deployment.model,
+            deployment.gpu,
+            form,
+            deployment.parallelism,
+            deployment.rules,
+            stages=budgets,
+            settings=page_settings(deployment),
+            context_tokens=deployment.max_model_len,
+        )
+
+    book = of_stages(stages)
+    shown = book if stage is None or stage == book.stage else of_stages((stages[stage],))
+    plain = _is_plain(parts[shown.stage])
+    spans = _spans(deployment, shown) | _counts(book) | _states(deployment, form, shown)
+    if plain:
+        spans[Quantity.BYTES_PER_TOKEN] = _exact(shown.block_bytes / shown.block_tokens)
     by_hand = pool_bytes if num_blocks is None else num_blocks * book.block_bytes
     if by_hand is not None:
         spans |= _set_by_hand(deployment, form, book.stage, by_hand)
-    return Expected(spans=spans, one_request_bytes=book.request_bytes, plain=plain, set_by_hand=by_hand is not None)
+    return Expected(
+        spans=spans,
+        one_request_bytes=book.request_bytes,
+        plain=plain,
+        set_by_hand=by_hand is not None,
+        governing_stage=book.stage,
+        governs=shown.stage == book.stage,
+    )
+
+
+def _states(deployment: Deployment, form: KvFormat, book: Ledger) -> dict[Quantity, Span]:
+    """Return what the pool of recurrent states takes of the whole, where they have one of their own.
+
+    One slot more than are handed out takes what padding writes.
+    """
+    settings = page_settings(deployment)
+    cut = plan(deployment.model, form, deployment.parallelism, deployment.rules, settings, stage=book.stage)
+    ends = (book.kv_pool_bytes, book.kv_pool_bytes_low, book.kv_pool_bytes_high)
+    slots = [state_slots(pool_bytes, cut) for pool_bytes in ends]
+    value, low, high = (0 if held is None else (held + 1) * cut.slot_bytes for held in slots)
+    return {Quantity.STATE: Span(value=value, low=low, high=high)} if cut.state_pool_ratio else {}
 
 
 def _set_by_hand(deployment: Deployment, form: KvFormat, stage: int, pool_bytes: int) -> dict[Quantity, Span]:
@@ -115,6 +154,7 @@ def _spans(deployment: Deployment, book: Ledger) -> dict[Quantity, Span]:
     }
     match deployment.rules.fraction_base:
         case FractionBase.TOTAL:
+            spans[Quantity.PEAK] = _sum(_exact(weights), activation)
             spans[Quantity.USABLE] = _exact(book.usable_bytes)
             spans[Quantity.GRAPH_ESTIMATE] = graphs
         case FractionBase.FREE_BEFORE_WEIGHTS:
@@ -122,7 +162,9 @@ def _spans(deployment: Deployment, book: Ledger) -> dict[Quantity, Span]:
             spans[Quantity.FREE_AFTER_WEIGHTS] = _less(free, _exact(weights))
         case FractionBase.FREE_AFTER_WEIGHTS:
             spans[Quantity.GRAPH_ESTIMATE] = graphs
-            spans[Quantity.FREE_FOR_KV] = _less(_less(_less(free, _exact(weights)), activation), graphs)
+            left = _less(_less(_less(free, _exact(weights)), activation), graphs)
+            spans[Quantity.FREE_FOR_KV] = left
+            spans[Quantity.PEAK] = _sum(_exact(weights), non_torch, activation, graphs)
         case FractionBase.NONE:
             pass
         case _:
@@ -132,9 +174,9 @@ def _spans(deployment: Deployment, book: Ledger) -> dict[Quantity, Span]:
     return spans
 
 
-def _counts(book: Ledger, *, plain: bool) -> dict[Quantity, Span]:
+def _counts(book: Ledger) -> dict[Quantity, Span]:
     """Return blocks, tokens and concurrency of a pool, as the engine prints them."""
-    spans = {
+    return {
         Quantity.BLOCK_TOKENS: _exact(book.block_tokens),
         Quantity.BLOCKS: Span(value=book.kv_blocks, low=book.kv_blocks_low, high=book.kv_blocks_high),
         Quantity.TOKENS: Span(value=book.kv_cache_tokens, low=book.kv_cache_tokens_low, high=book.kv_cache_tokens_high),
@@ -142,9 +184,6 @@ def _counts(book: Ledger, *, plain: bool) -> dict[Quantity, Span]:
             value=book.max_concurrency, low=book.max_concurrency_low, high=book.max_concurrency_high
         ),
     }
-    if plain:
-        spans[Quantity.BYTES_PER_TOKEN] = _exact(book.block_bytes / book.block_tokens)
-    return spans
 
 
 def _expected_cells(
@@ -152,25 +191,28 @@ def _expected_cells(
     stages: tuple[Budget, ...],
     parts: tuple[tuple[KvComponent, ...], ...],
     sequences: int,
+    streams: int,
     *,
     flash: bool | None,
 ) -> Expected:
-    """llama.cpp allocates the cache for all cells of the context, over all devices."""
-    cells = _padded(deployment.max_model_len, CELL_MULTIPLE)
+    """llama.cpp allocates the cache for all cells of the context, over all devices: each stream has its share."""
+    per_stream = _padded(deployment.max_model_len // streams, CELL_MULTIPLE)
+    cells = per_stream * streams
     batch = deployment.max_num_batched_tokens
+    sharing = -(-sequences // streams)
     pool = state = 0
     for part in (part for held in parts for part in held):
         if part.window_tokens is None:
             pool += part.bytes_at(cells) - part.constant_bytes
             state += part.constant_bytes * sequences
         else:
-            kept = min(cells, _padded(part.window_tokens * sequences + batch, CELL_MULTIPLE))
-            pool += part.entry_bytes * (kept // part.tokens_per_entry)
+            kept = min(per_stream, _padded(part.window_tokens * sharing + batch, CELL_MULTIPLE))
+            pool += part.entry_bytes * (kept // part.tokens_per_entry) * streams
     # The log names the buffers of the host, too: the input embedding lies there.
     everywhere = replace(deployment, rules=replace(deployment.rules, host_embedding=False))
     spans = {
         Quantity.WEIGHTS: _exact(sum(budget.weights_bytes for budget in deployment_budgets(everywhere))),
-        Quantity.COMPUTE: _compute_buffer(deployment, stages[0].activation, cells, flash=flash),
+        Quantity.COMPUTE: _compute_buffer(deployment, stages[0].activation, per_stream, flash=flash),
         Quantity.POOL: _exact(pool),
         Quantity.TOKENS: _exact(cells),
     }
@@ -196,6 +238,19 @@ def _compute_buffer(deployment: Deployment, forward: Band, cells: int, *, flash:
         low=min(value, with_flash) * _COMPUTE_LOW,
         high=(with_flash if flash else without) * _COMPUTE_HIGH,
     )
+
+
+def _with_copy(expectation: Expected, deployment: Deployment) -> Expected:
+    """Return llama.cpp's buffers with a tied embedding on the device as the head, beside that of the host.
+
+    Over several devices it is counted on the first and on the last.
+    """
+    if not deployment.model.tied_embeddings or deployment.parallelism.pp > 1:
+        return expectation
+    tensors = inventory(deployment.model, deployment.quantization)
+    copied = sum(tensor.bytes_total for tensor in tensors if tensor.name == "embedding")
+    weights = _sum(expectation.spans[Quantity.WEIGHTS], _exact(copied))
+    return replace(expectation, spans={**expectation.spans, Quantity.WEIGHTS: weights})
 
 
 def _heads(model: Model) -> int:
@@ -224,6 +279,14 @@ def _exact(value: float) -> Span:
 
 def _of(line: Line) -> Span:
     return Span(value=line.num_bytes, low=line.low_bytes, high=line.high_bytes)
+
+
+def _sum(*spans: Span) -> Span:
+    return Span(
+        value=sum(span.value for span in spans),
+        low=sum(span.low for span in spans),
+        high=sum(span.high for span in spans),
+    )
 
 
 def _less(span: Span, taken: Span) -> Span:

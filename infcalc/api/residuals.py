@@ -6,16 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.attribution import Part, activation, non_torch, pool_parts
-from infcalc.engines.logs.reading import EngineLog, FailureKind, Figure, Quantity
+from infcalc.api.derived import peak_without_kv, summed
+from infcalc.engines.logs.reading import EngineLog, Figure, Quantity
 from infcalc.frozen import frozen
-from infcalc.units import GIB, format_memory
+from infcalc.units import format_memory
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
     from infcalc.api.expecting import Expected, Span
 
-_HALF_STEP_BYTES = 0.005 * GIB
-"""Refusals print hundredths of a GiB."""
 _CLOSE = 0.01
 _ROUNDING = 1.01
 """Printed digits are rounded, some of them twice."""
@@ -53,6 +52,7 @@ _ORDER = (
     Quantity.FREE_AFTER_WEIGHTS,
     Quantity.NON_TORCH,
     Quantity.ACTIVATION,
+    Quantity.PEAK,
     Quantity.COMPUTE,
     Quantity.GRAPH_ESTIMATE,
     Quantity.GRAPHS,
@@ -75,52 +75,32 @@ _BY_DESIGN = {
     Quantity.FREE_AFTER_WEIGHTS: "what was free before, and the weights",
     Quantity.NON_TORCH: "device context and communication buffers, modelled",
     Quantity.ACTIVATION: "peak of the profiling run, modelled",
+    Quantity.PEAK: "weights and activation of the profiling run, and in some engines buffers",
     Quantity.COMPUTE: "largest graph of a micro-batch: its logits, or its scores without flash attention; modelled",
     Quantity.GRAPH_ESTIMATE: "the engine's own estimate, charged to the pool",
     Quantity.GRAPHS: "taken when graphs were captured, after the pool was set",
     Quantity.FREE_FOR_KV: "weights, activation and buffers together",
-    Quantity.STATE: "recurrent state",
-    Quantity.BYTES_PER_TOKEN: "model or KV precision differ",
+    Quantity.STATE: "recurrent states: those of all running sequences",
+    Quantity.BYTES_PER_TOKEN: "model, KV precision or TP differ",
     Quantity.BLOCK_TOKENS: "block size of another backend, or grown to the page of a recurrent layer",
 }
-
-
-def with_refused_pool(log: EngineLog) -> EngineLog:
-    """Return a log with the KV pool that only a refusal names: the engine had measured it."""
-    stated = [one for one in log.failures if one.kind is FailureKind.ONE_REQUEST and one.available_bytes is not None]
-    if not stated or log.figure(Quantity.POOL) is not None:
-        return log
-    last = stated[-1]
-    pool = Figure(
-        quantity=Quantity.POOL, value=last.available_bytes or 0.0, half_step=_HALF_STEP_BYTES, line=last.line, rank=""
-    )
-    return replace(log, figures=(*log.figures, pool))
 
 
 def _measured(log: EngineLog) -> dict[Quantity, Figure]:
     """Return the measured figures, derived ones included."""
     found = {quantity: figure for quantity in Quantity if (figure := log.figure(quantity)) is not None}
-    alone = {Quantity.NON_TORCH: non_torch(log), Quantity.ACTIVATION: activation(log)}
+    alone = {
+        Quantity.NON_TORCH: non_torch(log),
+        Quantity.ACTIVATION: activation(log),
+        Quantity.PEAK: peak_without_kv(log),
+    }
     found |= {quantity: figure for quantity, figure in alone.items() if figure is not None}
-    keys, values = found.get(Quantity.KEYS), found.get(Quantity.VALUES)
-    if keys is not None and values is not None and Quantity.POOL not in found:
-        found[Quantity.POOL] = _sum(Quantity.POOL, keys, values)
     if log.engine == "llama.cpp":
         for quantity in (Quantity.WEIGHTS, Quantity.POOL, Quantity.STATE):
             figures = log.of(quantity)
             if figures:
-                found[quantity] = _sum(quantity, *figures)
+                found[quantity] = summed(quantity, *figures)
     return found
-
-
-def _sum(quantity: Quantity, *figures: Figure) -> Figure:
-    return Figure(
-        quantity=quantity,
-        value=sum(figure.value for figure in figures),
-        half_step=sum(figure.half_step for figure in figures),
-        line=figures[0].line,
-        rank=figures[0].rank if len({figure.rank for figure in figures}) == 1 else "all devices",
-    )
 
 
 def residual_lines(log: EngineLog, deployment: Deployment, expectation: Expected) -> tuple[CompareLine, ...]:
@@ -144,7 +124,9 @@ def residual_lines(log: EngineLog, deployment: Deployment, expectation: Expected
 
 def _line(quantity: Quantity, figure: Figure | None, span: Span | None, causes: tuple[Part, ...]) -> CompareLine:
     error = None
-    if figure is not None and span is not None and figure.value:
+    # A pool of nothing, or less, has no share by which a prediction could be off.
+    nothing = figure is None or not figure.value or (quantity is Quantity.POOL and figure.value < 0)
+    if figure is not None and span is not None and not nothing:
         error = (span.value - figure.value) / figure.value
     return CompareLine(
         quantity=quantity.value,
@@ -187,6 +169,9 @@ def _counted_causes(
     figure: Figure, span: Span, measured: dict[Quantity, Figure], expectation: Expected
 ) -> tuple[Part, ...]:
     difference = figure.value - span.value
+    if not expectation.governs:
+        name = "the pool of the stage that holds the fewest tokens (not printed)"
+        return (Part(part=name, effect=difference),)
     pool, predicted = measured.get(Quantity.POOL), expectation.span(Quantity.POOL)
     if pool is None or predicted is None or not predicted.value:
         return (Part(part="KV pool (not printed)", effect=difference),)

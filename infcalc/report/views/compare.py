@@ -26,6 +26,7 @@ _WORDS = {
     "weights_bytes": "weights",
     "non_torch_bytes": "buffers",
     "activation_bytes": "activation",
+    "peak_bytes": "profiling peak",
     "compute_buffer_bytes": "compute buffer",
     "cuda_graph_estimate_bytes": "CUDA graphs, charged",
     "cuda_graph_bytes": "CUDA graphs, taken",
