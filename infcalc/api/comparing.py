@@ -9,10 +9,12 @@ from infcalc.api.answer import Answer, distinct
 from infcalc.api.attribution import Part
 from infcalc.api.contradictions import contradictions
 from infcalc.api.deployment import Ask, Deployment, check_numbers, deploy, kv_format, load, single_kv_dtype
+from infcalc.api.derived import with_derived
 from infcalc.api.expecting import expected
 from infcalc.api.from_log import FromLog, asked_by, draft_tokens, has_experts, runtime_weights
-from infcalc.api.residuals import CompareLine, residual_lines, signed, with_refused_pool
+from infcalc.api.residuals import CompareLine, residual_lines, signed
 from infcalc.api.sizing import deployment_budgets, fraction_warnings
+from infcalc.api.staged import on_one_stage, unnamed_stage
 from infcalc.engines.logs.reader import looked_for, read_log
 from infcalc.engines.logs.reading import EngineLog, Quantity
 from infcalc.engines.rules import FractionBase
@@ -87,7 +89,7 @@ def compare_text(
             place=place,
             hint=f"paste from the start of the engine to its first request; lines looked for: {looked_for()}",
         )
-    return _answer(with_refused_pool(log), ask or Ask(), place=place, explain=explain)
+    return _answer(with_derived(log), ask or Ask(), place=place, explain=explain)
 
 
 def _not_a_log(text: str, place: str) -> FileProblem:
@@ -117,11 +119,15 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
     deployment = deploy(stated.ask, model_entry, gpu_entry, strict=judged)
     odd_ranks = () if judged else _odd_ranks(stated, model_entry, gpu_entry)
     form, kv_origin, kv_said = kv_format(deployment, single_kv_dtype(stated.ask))
+    log, stage = on_one_stage(log, deployment, form)
     expectation = expected(
         deployment,
         form,
         sequences=stated.sequences,
+        streams=stated.streams,
         flash=stated.flash,
+        copies_embedding=stated.copies_embedding,
+        stage=stage,
         pool_bytes=stated.pool_bytes,
         num_blocks=stated.num_blocks,
     )
@@ -157,7 +163,8 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
         notes.insert(0, f"not stated in the log, so assumed: {'; '.join(assumed)}")
     talk = [
         *log.left_out,
-        *contradictions(log, expectation),
+        *contradictions(log, expectation, deployment.parallelism),
+        *unnamed_stage(log, stage, deployment.parallelism, expectation.governing_stage),
         *_doubts(log, deployment, lines),
         *odd_card,
         *odd_ranks,
@@ -261,7 +268,24 @@ _HEADLINES = (
     (Quantity.BLOCKS, "KV blocks"),
     (Quantity.CONCURRENCY, "maximum concurrency"),
     (Quantity.WEIGHTS, "weights"),
+    (Quantity.FREE_FOR_KV, "memory free for KV"),
+    (Quantity.FREE_AFTER_WEIGHTS, "memory free after the weights"),
+    (Quantity.FREE_BEFORE_WEIGHTS, "memory free before the weights"),
+    (Quantity.PEAK, "peak of the profiling run"),
+    (Quantity.ACTIVATION, "activation"),
+    (Quantity.COMPUTE, "compute buffer"),
+    (Quantity.STATE, "recurrent state"),
+    (Quantity.NON_TORCH, "buffers"),
+    (Quantity.GRAPH_ESTIMATE, "CUDA graphs as charged"),
+    (Quantity.GRAPHS, "CUDA graphs as taken"),
+    (Quantity.BYTES_PER_TOKEN, "KV bytes per token"),
+    (Quantity.BLOCK_TOKENS, "tokens per block"),
+    (Quantity.USABLE, "the engine's share"),
+    (Quantity.DEVICE_TOTAL, "card total"),
 )
+"""All that is predicted of logs, what people ask first at the top."""
+_OF_THE_CARD = frozenset({Quantity.USABLE, Quantity.DEVICE_TOTAL})
+"""Beside a refusal these say nothing of the prediction."""
 _TOLD_PARTS = 2
 _TOLD_SHARE = 0.1
 _NEAR = 0.5
@@ -275,12 +299,16 @@ def _verdict(lines: tuple[CompareLine, ...], refusals: tuple[Refusal, ...]) -> s
     told = f"the engine refused to start: {refusals[-1].explanation}" if refusals else ""
     for quantity, name in _HEADLINES:
         line = by_name.get(quantity)
-        if line is None or line.error_fraction is None or line.measured is None or line.predicted is None:
+        if line is None or line.measured is None or line.predicted is None:
             continue
+        if told and quantity in _OF_THE_CARD:
+            break
         if line.measured == line.predicted:
             exact = f"{name} predicted exactly: {_shown(quantity, line.measured)}"
             return f"{told}; {exact}" if told else exact
-        text = f"{name} predicted {_closeness(line.error_fraction)}"
+        text = name
+        if line.error_fraction is not None:
+            text += f" predicted {_closeness(line.error_fraction)}"
         shown = [_shown(quantity, value) for value in (line.predicted, line.measured)]
         text += f": {shown[0]} predicted, {shown[1]} in the log"
         text += _because(quantity, line)
@@ -351,6 +379,9 @@ def _doubts(log: EngineLog, deployment: Deployment, lines: tuple[CompareLine, ..
         ("kv_cache_tokens_set", "the number of tokens was set by hand"),
     ):
         setting = log.setting(name)
+        if name == "speculative" and deployment.with_mtp:
+            # The model's own layers draft, and are modelled.
+            continue
         if setting is not None and setting.value != 0:
             talk.append(
                 f"line {setting.line} sets {name.replace('_', ' ')} ({setting.value}): {what}, not modelled here"

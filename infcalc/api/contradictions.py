@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.api.attribution import activation, charged_graphs, non_torch
+from infcalc.api.staged import stage_of
 from infcalc.engines.logs.reading import Quantity
 from infcalc.units import GIB, format_memory
 
 if TYPE_CHECKING:
     from infcalc.api.expecting import Expected
     from infcalc.engines.logs.reading import EngineLog
+    from infcalc.spec.parallelism import Parallelism
 
 _SLACK_BYTES = 0.05 * GIB
 """The budget of vLLM's logs closes within this where all parts are printed."""
@@ -18,9 +20,29 @@ _SPREAD_BYTES = 0.1 * GIB
 _SAME = 0.01
 
 
-def contradictions(log: EngineLog, expectation: Expected) -> tuple[str, ...]:
+def contradictions(log: EngineLog, expectation: Expected, ranks: Parallelism) -> tuple[str, ...]:
     """Return a sentence for each group of figures that cannot be true together, or that misleads."""
-    return (*_budget(log, expectation), *_negative(log), *_refused(log), *_counts(log, expectation), *_ranks(log))
+    return (
+        *_budget(log, expectation),
+        *_negative(log),
+        *_refused(log),
+        *_nothing_left(log, expectation),
+        *_counts(log, expectation),
+        *_ranks(log, ranks),
+    )
+
+
+def _nothing_left(log: EngineLog, expectation: Expected) -> list[str]:
+    """Return what a refusal for lack of room contradicts: a prediction that leaves some."""
+    pool, predicted = log.figure(Quantity.POOL), expectation.span(Quantity.POOL)
+    if pool is None or predicted is None or pool.value > 0 or predicted.value <= 0:
+        return []
+    held = (Quantity.WEIGHTS, Quantity.NON_TORCH, Quantity.ACTIVATION)
+    unprinted = [quantity for quantity in held if log.figure(quantity) is None]
+    by = f"something beside {'the printed' if len(unprinted) < len(held) else 'the predicted'} parts"
+    left = f"nothing was left for KV, and {format_memory(round(predicted.value))} are predicted"
+    causes = "another process on the card, a larger profiling run, another card or fraction than taken"
+    return [f"line {pool.line}: {left}: {by} took at least as much ({causes})"]
 
 
 def _budget(log: EngineLog, expectation: Expected) -> list[str]:
@@ -29,7 +51,7 @@ def _budget(log: EngineLog, expectation: Expected) -> list[str]:
         return []
     pool, weights = log.figure(Quantity.POOL), log.figure(Quantity.WEIGHTS)
     usable, total = log.figure(Quantity.USABLE), log.figure(Quantity.DEVICE_TOTAL)
-    if pool is None:
+    if pool is None or pool.value <= 0:
         return []
     predicted = expectation.span(Quantity.USABLE) or expectation.span(Quantity.DEVICE_TOTAL)
     limit, name = None, "the card's memory"
@@ -48,7 +70,14 @@ def _budget(log: EngineLog, expectation: Expected) -> list[str]:
     listed = f"a KV pool of {format_memory(round(pool.value))} and weights of {format_memory(round(held))}"
     if others:
         listed += f" and {format_memory(round(sum(figure.value for figure in others)))} beside them"
+    if weights is None:
+        listed = (
+            f"a KV pool of {format_memory(round(pool.value))} beside predicted weights of {format_memory(round(held))}"
+        )
     over = f"exceed {name} ({format_memory(round(limit))}) by {format_memory(round(needed - limit))}"
+    if weights is None:
+        hint = "the model, its precision or its ranks are others than taken (--model, --weights, --tp)"
+        return [f"line {pool.line} does not agree with the prediction: {listed} {over}: {hint}"]
     return [f"line {pool.line} cannot be true: {listed} {over}"]
 
 
@@ -73,7 +102,8 @@ def _negative(log: EngineLog) -> list[str]:
         talk.append(f"line {buffers.line}: negative non-torch memory: with sleep mode the weights are not torch memory")
     talk += [
         f"line {figure.line}: {quantity.value} is negative, which cannot be"
-        for quantity in (Quantity.WEIGHTS, Quantity.ACTIVATION, Quantity.POOL)
+        # An engine for whose KV nothing is left prints how much is lacking, and refuses.
+        for quantity in (Quantity.WEIGHTS, Quantity.ACTIVATION, *(() if log.failures else (Quantity.POOL,)))
         if (figure := log.figure(quantity)) is not None and figure.value < 0
     ]
     return talk
@@ -96,6 +126,10 @@ def _counts(log: EngineLog, expectation: Expected) -> list[str]:
     meant = times.value * length.value
     if abs(meant - tokens.value) > max(_SAME * meant, times.half_step * length.value):
         text = f"line {tokens.line}: {tokens.value:,.0f} tokens and {times.value:g} requests of {length.value:,} differ"
+        if expectation.plain:
+            return [
+                f"{text}, and without windows the one follows from the other: one is of another start, length or rank"
+            ]
         return [f"{text}: with windows, the token line of older versions understates, and the concurrency is right"]
     if expectation.plain:
         return []
@@ -103,8 +137,10 @@ def _counts(log: EngineLog, expectation: Expected) -> list[str]:
     return [f"{text}, not a capacity: shorter requests hold fewer"]
 
 
-def _ranks(log: EngineLog) -> list[str]:
-    pools = log.of(Quantity.POOL)
+def _ranks(log: EngineLog, ranks: Parallelism) -> list[str]:
+    """Ranks of one stage hold as much of the model; those of different stages need not."""
+    stage = stage_of(log.governing_rank(), ranks)
+    pools = [one for one in log.of(Quantity.POOL) if stage_of(one.rank, ranks) == stage]
     if log.engine == "llama.cpp" or len(pools) < 2:  # noqa: PLR2004 - one rank has no spread
         return []
     least, most = min(pools, key=lambda one: one.value), max(pools, key=lambda one: one.value)

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from infcalc.catalog.gguf_mixes import MIXES
 from infcalc.engines.logs.reading import Quantity, Setting
 from infcalc.engines.rules import parse_version
 from infcalc.errors import UnknownName, UsageError
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _HUB_CACHE = re.compile(r"models--([^/\\]+?)--([^/\\]+)")
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 _DRAFTS = re.compile(r"num_spec(?:ulative)?_tokens['\"]?\s*[:=]\s*([1-9][0-9]{0,2})\b")
+_GUESSED = re.compile(r"\(guessed\)", re.IGNORECASE)
+_RANK_NUMBER = re.compile(r"^rank [0-9]{1,5}$")
 _RANKS = ("tp", "pp", "dp", "ep", "dcp")
 _SEPARATORS = re.compile(r"[/\\]+")
 _MAX_GPUS = 1_000
@@ -65,8 +68,12 @@ class FromLog:
     assumed: Mapping[str, str]
     """Field of the ask -> why it has its value although nobody stated it."""
     sequences: int
+    streams: int
+    """Parts of llama.cpp's cache: one that its sequences share, or one for each."""
     flash: bool | None
     """Whether llama.cpp computes attention without its score matrix; None: the log does not say."""
+    copies_embedding: bool
+    """Whether llama.cpp's head lies on a device, which for a tied embedding is a second copy."""
     pool_bytes: int | None
     """KV pool set by hand, per rank."""
     num_blocks: int | None
@@ -168,6 +175,7 @@ def asked_by(log: EngineLog, ask: Ask, catalog: Catalog, *, place: str) -> FromL
         fill("gpus", (_gpu_of(log, catalog, place),), 0)
     _fill_ranks(log, ask, fill, assumed)
     _fill_limits(log, fill)
+    _fill_fraction(log, fill)
     word, line = _kv_word(log, talk)
     fill("kv_dtypes", (word,) if word else None, line)
     fill("max_model_len", *_length(log))
@@ -177,7 +185,9 @@ def asked_by(log: EngineLog, ask: Ask, catalog: Catalog, *, place: str) -> FromL
         lines=lines,
         assumed=assumed,
         sequences=_whole(log.setting("sequences"), _MAX_COUNT) or 1,
+        streams=_streams(log),
         flash=_flash(log),
+        copies_embedding=_head_on_device(log),
         pool_bytes=_whole(log.setting("kv_pool_bytes_set"), _MAX_BYTES),
         num_blocks=_whole(log.setting("kv_blocks_set"), _MAX_LENGTH),
         warnings=tuple(talk),
@@ -188,6 +198,8 @@ def runtime_weights(log: EngineLog, model: Model) -> tuple[str | None, int, tupl
     """Return the weight precision an engine makes of a checkpoint that states none, its line, and any warning."""
     if model.quantization is not None:
         return None, 0, ()
+    if log.setting("file_type") is not None:
+        return _file_type(log, model)
     quantization = log.setting("quantization")
     if quantization is not None:
         word = str(quantization.value).lower()
@@ -202,6 +214,31 @@ def runtime_weights(log: EngineLog, model: Model) -> tuple[str | None, int, tupl
     if dtype is not None and str(dtype.value) in {"float32", "fp32"}:
         return "fp32", dtype.line, ()
     return None, 0, ()
+
+
+def _file_type(log: EngineLog, model: Model) -> tuple[str | None, int, tuple[str, ...]]:
+    """Return the precision of the GGUF file that llama.cpp loaded, its line, and any warning."""
+    setting = log.setting("file_type")
+    if setting is None:
+        return None, 0, ()
+    word = _gguf_word(str(setting.value))
+    if word is not None:
+        return word, setting.line, ()
+    said = f"line {setting.line}: a file type {setting.value!r} is not known"
+    return None, 0, (f"{said}: {model.dtype} is taken; give --weights",)
+
+
+def _gguf_word(text: str) -> str | None:
+    """Return the word of ``--weights`` for a GGUF file type as llama.cpp prints it; None for one that is not known.
+
+    >>> [_gguf_word(text) for text in ("Q4_K - Medium", "IQ4_XS - 4.25 bpw", "all F32", "Q8_0 (guessed)", "Q9_9")]
+    ['q4_k_m', 'iq4_xs', 'fp32', 'q8_0', None]
+    """
+    base, _, more = _GUESSED.sub("", text).lower().removeprefix("all ").strip().partition(" - ")
+    base = base.replace(" ", "_")
+    sized = f"{base}_{more[:1]}"
+    plain = {"f32": "fp32", "f16": "fp16", "bf16": "bf16"}
+    return plain.get(base) or next((word for word in (sized, base) if word in MIXES), None)
 
 
 def has_experts(model: Model) -> bool:
@@ -228,7 +265,10 @@ def _fill_ranks(log: EngineLog, ask: Ask, fill: Fill, assumed: dict[str, str]) -
         ranks["tp"] = 1
     if ranks["tp"] is None:
         seen = {int(match[1]) for figure in log.figures if (match := re.search(r"\bTP([0-9]{1,3})\b", figure.rank))}
-        ranks["tp"] = len(seen) or 1
+        # MPI numbers all ranks of a start.
+        numbered = {figure.rank for figure in log.figures if _RANK_NUMBER.match(figure.rank)}
+        ranks["tp"] = len(seen) or max(1, len(numbered) // ((ranks["pp"] or 1) * (ranks["dp"] or 1)))
+        seen |= {0} if numbered else set()
         assumed["tp"] = "the ranks seen in the log" if seen else "not stated in the log"
     for name, value in ranks.items():
         setting = log.setting(name)
@@ -240,17 +280,43 @@ def _fill_limits(log: EngineLog, fill: Fill) -> None:
     for field in ("max_num_seqs", "max_num_batched_tokens", "block_size"):
         setting = log.setting(field)
         fill(field, _whole(setting, _MAX_COUNT), setting.line if setting else 0)
+    if log.engine == "llama.cpp":
+        slots = log.setting("sequences")
+        fill("max_num_seqs", _whole(slots, _MAX_COUNT), slots.line if slots else 0)
+    if log.engine == "tensorrt-llm":
+        fill("block_size", *_tokens_of_a_block(log))
+    for failure in log.failures:
+        # A refusal may be the only line that states what was asked.
+        fill("max_num_seqs", failure.max_num_seqs or None, failure.line)
     offload = log.setting("cpu_offload")
     if offload is not None and isinstance(offload.value, int | float) and 0 < offload.value <= _MAX_OFFLOAD_GIB:
         fill("cpu_offload_bytes", round(offload.value * GIB), offload.line)
     eager = log.setting("enforce_eager")
     if eager is not None and eager.value is True:
         fill("enforce_eager", True, eager.line)
+
+
+def _fill_fraction(log: EngineLog, fill: Fill) -> None:
     for name in ("memory_fraction", "printed_fraction"):
         setting = log.setting(name)
         if setting is not None and isinstance(setting.value, int | float) and 0 < setting.value <= 1:
             fill("memory_fraction", float(setting.value), setting.line)
             return
+    for failure in log.failures:
+        if failure.memory_fraction is not None and 0 < failure.memory_fraction <= 1:
+            fill("memory_fraction", failure.memory_fraction, failure.line)
+            return
+
+
+def _tokens_of_a_block(log: EngineLog) -> tuple[int | None, int]:
+    """Return TensorRT-LLM's tokens per block, a setting: as printed, else whole tokens over blocks."""
+    printed = log.figure(Quantity.BLOCK_TOKENS)
+    if printed is not None:
+        return int(printed.value), printed.line
+    tokens, blocks = log.figure(Quantity.TOKENS), log.figure(Quantity.BLOCKS)
+    if tokens is None or blocks is None or blocks.value <= 0 or tokens.value % blocks.value:
+        return None, 0
+    return int(tokens.value // blocks.value) or None, blocks.line
 
 
 def _fill_adapters(log: EngineLog, fill: Fill) -> None:
@@ -272,6 +338,22 @@ def draft_tokens(log: EngineLog, model: Model) -> tuple[int | None, int]:
         return None, 0
     count = _DRAFTS.search(text)
     return (int(count[1]) if count else 1), setting.line
+
+
+def _streams(log: EngineLog) -> int:
+    sequences = _whole(log.setting("sequences"), _MAX_COUNT) or 1
+    streams, unified = _whole(log.setting("streams"), _MAX_COUNT), log.setting("kv_unified")
+    if streams is None:
+        return sequences if unified is not None and unified.value is False else 1
+    return min(streams, sequences)
+
+
+def _head_on_device(log: EngineLog) -> bool:
+    """Return whether llama.cpp's output layer, which counts as one beyond the model's, lies on a device."""
+    moved, layers = log.setting("offloaded_layers"), log.setting("layers")
+    if moved is not None and layers is not None:
+        return moved.value == layers.value
+    return any(not figure.rank.startswith("CPU") for figure in log.of(Quantity.WEIGHTS))
 
 
 def _flash(log: EngineLog) -> bool | None:

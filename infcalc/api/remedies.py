@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 from infcalc.api.changes import Candidate, Kind, can_serve, families
 from infcalc.api.deployment import Ask, Deployment, deploy, kv_format, single_kv_dtype
 from infcalc.api.expecting import Expected, expected
+from infcalc.api.ledger import longest_for
 from infcalc.api.sizing import deployment_budgets, page_settings
 from infcalc.engines.logs.reading import EngineLog, Failure, FailureKind, Quantity
 from infcalc.engines.rules import FractionBase
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 
 Entries: TypeAlias = "tuple[ModelEntry, GpuEntry]"
 _HUNDREDTH = 100
+_STATED = (
+    *("max_model_len", "estimated_tokens", "needed_bytes", "available_bytes", "total_bytes", "memory_fraction"),
+    *("max_num_seqs", "num_blocks", "dummy_requests"),
+)
+
+
+_MORE_BLOCKS = frozenset({Kind.GPUS, Kind.RANKS, Kind.FRACTION, Kind.WEIGHTS})
 
 
 @frozen
@@ -58,10 +66,20 @@ def explained(
     log: EngineLog, ask: Ask, deployment: Deployment, form: KvFormat, entries: Entries
 ) -> tuple[Refusal, ...]:
     """Return each refusal of a log with its meaning and its remedies, on the model and card of ``entries``."""
+    total = log.figure(Quantity.DEVICE_TOTAL)
+    if total is not None and total.value > 0:
+        # The card that refused has what the log says, whatever drivers leave of others of its name.
+        gpu = replace(deployment.gpu, cuda_total_bytes=round(total.value))
+        deployment = replace(deployment, gpu=gpu)
+        entries = (entries[0], replace(entries[1], gpu=gpu))
     case = _Refused(
         log=log, ask=ask, deployment=deployment, form=form, base=expected(deployment, form), entries=entries
     )
-    unique = {failure.kind: failure for failure in log.failures}
+    unique: dict[FailureKind, Failure] = {}
+    for failure in log.failures:
+        # One event is worded several times: what each says belongs together, and the last says most.
+        earlier = unique.get(failure.kind)
+        unique[failure.kind] = failure if earlier is None else _joined(earlier, failure)
     return tuple(
         Refusal(
             kind=failure.kind.value,
@@ -72,6 +90,16 @@ def explained(
         )
         for failure in unique.values()
     )
+
+
+def _joined(earlier: Failure, later: Failure) -> Failure:
+    """Return the later failure, with what only the earlier one of its kind states."""
+    unsaid = {
+        name: getattr(earlier, name)
+        for name in _STATED
+        if getattr(later, name) is None and getattr(earlier, name) is not None
+    }
+    return replace(later, **unsaid)
 
 
 def _meaning(failure: Failure, log: EngineLog) -> str:
@@ -96,7 +124,17 @@ def _meaning(failure: Failure, log: EngineLog) -> str:
         case FailureKind.OUT_OF_MEMORY:
             asked = "" if failure.needed_bytes is None else f" asking for {_size(failure.needed_bytes)} more"
             when = "before" if log.figure(Quantity.POOL) is None else "after"
-            return f"the device ran out of memory{asked}, {when} the KV pool was set"
+            doing = ""
+            if failure.dummy_requests:
+                doing = f", while {failure.dummy_requests:,} requests at once (max_num_seqs) were tried"
+            return f"the device ran out of memory{asked}, {when} the KV pool was set{doing}"
+        case FailureKind.STATES:
+            return (
+                f"each running sequence takes a block of the recurrent layers' cache: {failure.max_num_seqs or 0:,} "
+                f"sequences are allowed (max_num_seqs), and {failure.num_blocks or 0:,} blocks are there"
+            )
+        case _:
+            assert_never(failure.kind)
 
 
 def _size(value: float | None) -> str:
@@ -110,14 +148,37 @@ def _remedies(failure: Failure, case: _Refused) -> tuple[str, ...]:
         case FailureKind.FREE_MEMORY:
             return _with_what_was_free(failure, case)
         case FailureKind.OUT_OF_MEMORY:
-            found = _freeing(failure.needed_bytes or 0.0, case)
+            found = _freeing(failure.needed_bytes, case)
+            if failure.dummy_requests and failure.dummy_requests > 1:
+                fewer = f"--max-num-seqs below {failure.dummy_requests} has it try fewer at once (its own advice)"
+                found = (*found, fewer)
             return found or ("no lower fraction, and neither narrower weights nor more GPUs, frees as much",)
+        case FailureKind.STATES:
+            return _with_fewer_states(failure, case)
         case FailureKind.ONE_REQUEST | FailureKind.NO_ROOM:
             shown = _shown_by(failure, case.log, case.base)
             found = (*_shorter(failure, case, length, shown), *_changed(case, shown))
             return found or ("none of a shorter length, another precision, a higher fraction or more GPUs fits",)
         case _:
             assert_never(failure.kind)
+
+
+def _with_fewer_states(failure: Failure, case: _Refused) -> tuple[str, ...]:
+    """Return how many sequences the engine's own blocks admit, and what yields blocks for as many as were asked."""
+    found: dict[Kind, str] = {}
+    wanted, held, span = failure.max_num_seqs, failure.num_blocks, case.base.span(Quantity.BLOCKS)
+    if held:
+        found[Kind.SEQUENCES] = f"--max-num-seqs {held} is the most that the engine's own blocks admit"
+    if wanted and held and span is not None:
+        for candidate, changed in _candidates(case):
+            blocks = changed.expectation.span(Quantity.BLOCKS)
+            # Whatever else the card holds, it holds after a change as well.
+            if candidate.kind in _MORE_BLOCKS and candidate.kind not in found and blocks is not None:
+                spread = candidate.kind in {Kind.GPUS, Kind.RANKS}
+                shift = held - span.value
+                if blocks.value + (min(0.0, shift) if spread else shift) >= wanted:
+                    found[candidate.kind] = _words(candidate, changed.deployment)
+    return tuple(found.values()) or ("--max-num-seqs of no more than the blocks that are there",)
 
 
 def _with_what_was_free(failure: Failure, case: _Refused) -> tuple[str, ...]:
@@ -138,8 +199,11 @@ def _predicted_then(ask: Ask, entries: Entries) -> str:
     pool = None if changed is None else changed.expectation.span(Quantity.POOL)
     if changed is None or pool is None:
         return ""
-    enough = 0 < pool.value >= changed.expectation.one_request_bytes
-    less = "" if enough else f", too little for one sequence of {changed.deployment.max_model_len:,} tokens"
+    less = ""
+    if not 0 < pool.value >= changed.expectation.one_request_bytes:
+        less = f", too little for one sequence of {changed.deployment.max_model_len:,} tokens"
+        longest = longest_for(changed.deployment, changed.form)
+        less += f": with --max-model-len {longest} the longest fits" if longest else " or of any length"
     return f": a KV pool of {_size(pool.value)} is predicted{less}"
 
 
@@ -216,16 +280,19 @@ def _changed(case: _Refused, shown: _Shown) -> tuple[str, ...]:
     return tuple(found.values())
 
 
-def _freeing(lacked_bytes: float, case: _Refused) -> tuple[str, ...]:
+def _freeing(asked_bytes: float | None, case: _Refused) -> tuple[str, ...]:
     """Return what leaves the device as much more as it lacked, and still holds one sequence.
 
-    After the pool was set a lower fraction does; before, only what takes less beside the pool.
+    After the pool was set a lower fraction does; before, only what takes less beside the pool. ``asked_bytes`` None:
+    how much was lacking is not known.
     """
+    lacked_bytes = asked_bytes or 0.0
     found: dict[Kind, str] = {}
     if case.log.figure(Quantity.POOL) is not None:
         lower = _lower_fraction(lacked_bytes, case)
         if lower is not None:
-            found[Kind.FRACTION] = f"{case.deployment.rules.fraction_flag} {lower:g} leaves as much more free"
+            freed = "as much more free" if asked_bytes else "more free, and the log does not say how much was lacking"
+            found[Kind.FRACTION] = f"{case.deployment.rules.fraction_flag} {lower:g} leaves {freed}"
     for candidate, changed in _candidates(case):
         if candidate.kind in found or candidate.kind not in {Kind.GPUS, Kind.RANKS, Kind.WEIGHTS}:
             continue
