@@ -124,7 +124,7 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
         deployment,
         form,
         sequences=stated.sequences,
-        streams=stated.streams,
+        streams=stated.num_streams,
         flash=stated.flash,
         copies_embedding=stated.copies_embedding,
         stage=stage,
@@ -164,7 +164,7 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
     talk = [
         *log.left_out,
         *contradictions(log, expectation, deployment.parallelism),
-        *unnamed_stage(log, stage, deployment.parallelism, expectation.governing_stage),
+        *unnamed_stage(log, stage, deployment.parallelism, expectation.stage),
         *_doubts(log, deployment, lines),
         *odd_card,
         *odd_ranks,

@@ -49,7 +49,7 @@ class Expected:
     """Whether the cache grows by the same bytes with every token: no window, no state."""
     set_by_hand: bool = False
     """The pool is what the user asked for, whatever the profiling run found."""
-    governing_stage: int = 0
+    stage: int = 0
     """The stage that holds the fewest tokens: blocks, tokens and concurrency are its."""
     governs: bool = True
     """Whether the rest is of that stage, too."""
@@ -115,7 +115,7 @@ def expected(
         one_request_bytes=book.request_bytes,
         plain=plain,
         set_by_hand=by_hand is not None,
-        governing_stage=book.stage,
+        stage=book.stage,
         governs=shown.stage == book.stage,
     )
 

@@ -68,7 +68,7 @@ class FromLog:
     assumed: Mapping[str, str]
     """Field of the ask -> why it has its value although nobody stated it."""
     sequences: int
-    streams: int
+    num_streams: int
     """Parts of llama.cpp's cache: one that its sequences share, or one for each."""
     flash: bool | None
     """Whether llama.cpp computes attention without its score matrix; None: the log does not say."""
@@ -185,7 +185,7 @@ def asked_by(log: EngineLog, ask: Ask, catalog: Catalog, *, place: str) -> FromL
         lines=lines,
         assumed=assumed,
         sequences=_whole(log.setting("sequences"), _MAX_COUNT) or 1,
-        streams=_streams(log),
+        num_streams=_streams(log),
         flash=_flash(log),
         copies_embedding=_head_on_device(log),
         pool_bytes=_whole(log.setting("kv_pool_bytes_set"), _MAX_BYTES),

@@ -32,7 +32,7 @@ Entries: TypeAlias = "tuple[ModelEntry, GpuEntry]"
 _HUNDREDTH = 100
 _STATED = (
     *("max_model_len", "estimated_tokens", "needed_bytes", "available_bytes", "total_bytes", "memory_fraction"),
-    *("max_num_seqs", "num_blocks", "dummy_requests"),
+    *("max_num_seqs", "num_blocks", "num_dummy_requests"),
 )
 
 
@@ -125,8 +125,8 @@ def _meaning(failure: Failure, log: EngineLog) -> str:
             asked = "" if failure.needed_bytes is None else f" asking for {_size(failure.needed_bytes)} more"
             when = "before" if log.figure(Quantity.POOL) is None else "after"
             doing = ""
-            if failure.dummy_requests:
-                doing = f", while {failure.dummy_requests:,} requests at once (max_num_seqs) were tried"
+            if failure.num_dummy_requests:
+                doing = f", while {failure.num_dummy_requests:,} requests at once (max_num_seqs) were tried"
             return f"the device ran out of memory{asked}, {when} the KV pool was set{doing}"
         case FailureKind.STATES:
             return (
@@ -149,8 +149,8 @@ def _remedies(failure: Failure, case: _Refused) -> tuple[str, ...]:
             return _with_what_was_free(failure, case)
         case FailureKind.OUT_OF_MEMORY:
             found = _freeing(failure.needed_bytes, case)
-            if failure.dummy_requests and failure.dummy_requests > 1:
-                fewer = f"--max-num-seqs below {failure.dummy_requests} has it try fewer at once (its own advice)"
+            if failure.num_dummy_requests and failure.num_dummy_requests > 1:
+                fewer = f"--max-num-seqs below {failure.num_dummy_requests} has it try fewer at once (its own advice)"
                 found = (*found, fewer)
             return found or ("no lower fraction, and neither narrower weights nor more GPUs, frees as much",)
         case FailureKind.STATES:

@@ -267,7 +267,7 @@ def _failure(shape: Shape, text: str, found: dict[str, str], line: Line) -> Fail
         memory_fraction=numbers.get("fraction"),
         max_num_seqs=whole("max_num_seqs"),
         num_blocks=whole("num_blocks"),
-        dummy_requests=whole("dummy_requests"),
+        num_dummy_requests=whole("dummy_requests"),
     )
 
 

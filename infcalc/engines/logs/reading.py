@@ -84,7 +84,7 @@ class Failure:
     max_num_seqs: int | None = None
     num_blocks: int | None = None
     """Blocks of the pool, where the refusal counts them."""
-    dummy_requests: int | None = None
+    num_dummy_requests: int | None = None
     """How many requests the engine was warming up with."""
 
 

@@ -328,7 +328,7 @@ def test_advice_is_no_failure(text: str) -> None:
 
 def test_the_requests_of_a_warm_up_are_read() -> None:
     failures = read(samples.OUT_OF_MEMORY).failures
-    assert [failure.dummy_requests for failure in failures] == [None, 1024]
+    assert [failure.num_dummy_requests for failure in failures] == [None, 1024]
 
 
 def test_more_sequences_than_states_is_a_refusal() -> None:
