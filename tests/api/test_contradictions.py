@@ -33,6 +33,8 @@ def test_a_pool_below_nothing_is_no_contradiction_where_the_engine_refused() -> 
     row = "INFO 08-05 12:01:05 [gpu_worker.py:298] Available KV cache memory: -2.28 GiB\n"
     told = warnings(samples.NO_ROOM + row, H100)
     assert "cannot be" not in told
+    # Weights beyond the engine's share are why nothing was left, and no contradiction.
+    assert "cannot be" not in warnings(samples.NO_ROOM.replace("65.74 GiB", "75.00 GiB"), H100)
     ran = samples.V1_H100.replace("51.38 GiB", "-2.28 GiB")
     assert "kv_pool_bytes is negative" in warnings(ran, H100)
 
