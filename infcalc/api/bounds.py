@@ -14,6 +14,7 @@ from infcalc.api.sizing import (
     deployment_budgets,
     fraction_warnings,
     room_warnings,
+    startable,
 )
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
@@ -111,7 +112,8 @@ def roofline(
     inputs: list[tuple[Input, ...]] = []
     explanations: list[Explanation] = []
     word = single_kv_dtype(ask)
-    for deployment in resolve(ask, load(ask)):
+    for asked in resolve(ask, load(ask)):
+        deployment, unstarted = startable(asked)
         form, origin, said = kv_format(deployment, word)
         stages = deployment_budgets(deployment)
         crossovers |= {(one.gpu, one.precision): one for one in crossover(deployment.gpu)}
@@ -122,6 +124,7 @@ def roofline(
             *said,
             *context_warnings(deployment, checked),
             *room_warnings(deployment, stages),
+            *unstarted,
             *fraction_warnings(deployment, stages),
             *(batch_warnings(deployment, form, stages, checked, max(batches)) if batch_origin != "default" else ()),
         ]

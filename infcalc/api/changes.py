@@ -6,6 +6,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from infcalc.api.deployment import has_whole_blocks
 from infcalc.api.sizing import deployment_budgets, fraction_warnings
 from infcalc.engines.limits import limits
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
@@ -107,6 +108,8 @@ def can_serve(candidate: Candidate, deployment: Deployment, form: KvFormat) -> b
     A precision that it cannot store or compute is no mend, nor is a fraction that starves what lives outside it.
     """
     rules, gpu = deployment.rules, deployment.gpu
+    if not has_whole_blocks(rules.engine, deployment.model, deployment.parallelism, deployment.quantization):
+        return False
     cached = kv_verdict(rules.engine, rules.version, gpu, form.name, cache=cache_kind(deployment.model))
     if cached.supported is False:
         return False

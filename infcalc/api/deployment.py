@@ -11,8 +11,8 @@ from infcalc.engines.rules import EngineRules, Served, engine_name, engine_rules
 from infcalc.engines.runners import runner_doubts
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
-from infcalc.lowering.tensors import check_divisible
-from infcalc.memory.budget import NOTHING_ADDED, Additions, profile_tokens
+from infcalc.lowering.tensors import check_divisible, splits_blocks
+from infcalc.memory.budget import NOTHING_ADDED, Additions, joined_gpus, profile_tokens
 from infcalc.spec.explain import Input
 from infcalc.spec.kv import KV_ALIASES, KV_FORMATS, KvFormat
 from infcalc.spec.layers import CompressedAttention, GroupedAttention, LatentAttention
@@ -39,6 +39,7 @@ _MAX_COUNT = 1_000_000
 _MAX_DRAFT_TOKENS = 128
 """Far beyond what any engine drafts in one step."""
 MAX_TOKENS = 2**40
+AUTOMATIC_LENGTH = -1
 _FALLBACK_LENGTH = 2048
 """What vLLM takes where a config names no length."""
 _MAX_OFFLOAD_BYTES = 1_000_000 * GIB
@@ -204,6 +205,12 @@ def check_numbers(ask: Ask) -> None:
         "--lora-rank": ask.lora_rank,
         "--max-loras": ask.num_adapters,
     }
+    if ask.max_model_len == AUTOMATIC_LENGTH:
+        raise UsageError(
+            f"{AUTOMATIC_LENGTH} lets vLLM take the longest sequence that fits",
+            place="--max-model-len",
+            hint="leave it out: `infcalc memory` then names that length where the model's own does not fit",
+        )
     most = {"--max-model-len": MAX_TOKENS, "--mtp-tokens": _MAX_DRAFT_TOKENS}
     for option, value in counts.items():
         limit = most.get(option, _MAX_COUNT)
@@ -314,6 +321,7 @@ def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bo
         model = replace(model, dtype="bf16")
         notes.append(f"{model.name} is stored in fp32; engines load it in 16 bit, as assumed here")
     quantization, weights, weights_origin = _weights(ask, model)
+    talk += _block_warnings(ask, model, parallelism, quantization) if strict else ()
     ranks = {"tp": parallelism.tp, "pp": parallelism.pp, "dp": parallelism.dp}
     if ask.num_adapters is not None and ask.lora_rank is None:
         raise UsageError(
@@ -328,7 +336,7 @@ def deploy(ask: Ask, model_entry: ModelEntry, gpu_entry: GpuEntry, *, strict: bo
     if version is not None:
         rules = engine_rules(ask.engine or REFERENCE_ENGINE, version, gpu, **ranks, served=served)
     doubts = runner_doubts(rules.engine, rules.version)
-    talk += [*version_talk, *_version_warnings(rules), *doubts, *_machine_warnings(gpu, parallelism)]
+    talk += [*version_talk, *_version_warnings(rules), *doubts, *_machine_warnings(model, gpu, parallelism)]
     fraction = _fraction(ask, rules, strict=strict)
     scheduler = rules.scheduler
     length = ask.max_model_len or model.max_context_tokens or _FALLBACK_LENGTH
@@ -428,6 +436,7 @@ def _served(model: Model, *, text_only: bool) -> Served:
         multimodal=bool(model.unmodelled) and not text_only,
         latent=any(isinstance(mixer, LatentAttention) for mixer in mixers),
         compressed=any(isinstance(mixer, CompressedAttention) for mixer in mixers),
+        experts=model.has_experts,
     )
 
 
@@ -641,7 +650,7 @@ def _known_version(newest: EngineRules, text: str | None) -> tuple[str | None, t
     return text, ()
 
 
-def _machine_warnings(gpu: Gpu, parallelism: Parallelism) -> list[str]:
+def _machine_warnings(model: Model, gpu: Gpu, parallelism: Parallelism) -> list[str]:
     """Return what of the machine makes a pool uncertain beyond its band."""
     found = []
     if gpu.unified_memory:
@@ -649,12 +658,42 @@ def _machine_warnings(gpu: Gpu, parallelism: Parallelism) -> list[str]:
             f"{gpu.name} has unified memory: what other processes and the file cache hold counts against the pool; "
             "logs show up to 10 GiB less"
         )
-    if parallelism.num_gpus > gpu.max_per_machine:
+    number = joined_gpus(model, parallelism)
+    if number > gpu.max_per_machine:
         found.append(
-            f"{parallelism.num_gpus} GPUs are several machines: the rank with the least free memory sets the blocks, "
+            f"{number} GPUs are several machines: the rank with the least free memory sets the blocks, "
             "and it may have a few GiB less than the first"
         )
     return found
+
+
+def has_whole_blocks(
+    engine: str, model: Model, parallelism: Parallelism, quantization: WeightQuantization | None
+) -> bool:
+    """Return whether an engine accepts the ranks' shares of weights with block scales."""
+    return not limits(engine).whole_blocks_source or not splits_blocks(model, parallelism, quantization)
+
+
+def _block_warnings(
+    ask: Ask, model: Model, parallelism: Parallelism, quantization: WeightQuantization | None
+) -> list[str]:
+    """Return a warning where a rank's share of a projection ends within a block of weights, with what would do."""
+    engine = engine_name(ask.engine or REFERENCE_ENGINE)
+    if has_whole_blocks(engine, model, parallelism, quantization):
+        return []
+    tensor = splits_blocks(model, parallelism, quantization)[0]
+    rows, columns, _ = tensor.rank_shape(parallelism)
+    share, block = (rows, tensor.format.group_rows) if rows < tensor.rows else (columns, tensor.format.group_columns)
+    tp, every = parallelism.tp, parallelism.tp * parallelism.dp
+    ways = [(f"--ep {every}", replace(parallelism, ep=every))] if model.has_experts else []
+    ways += [(f"TP {tp // part}", replace(parallelism, tp=tp // part, ep=1)) for part in range(2, tp) if tp % part == 0]
+    mends = [text for text, ranks in ways if not splits_blocks(model, ranks, quantization)]
+    mend = f": use {' or '.join(mends[:2])}" if mends else ""
+    said = (
+        f"{model.name}: a rank holds {share:,} of {tensor.name}, no multiple of the {block} that share a scale; "
+        f"{engine} refuses that ({limits(engine).whole_blocks_source}){mend}"
+    )
+    return [said]
 
 
 def _largest_tp(model: Model, limit: int) -> int:

@@ -15,6 +15,7 @@ from infcalc.api.sizing import (
     fitting_room,
     fraction_warnings,
     room_warnings,
+    startable,
 )
 from infcalc.errors import UnknownName, UsageError
 from infcalc.frozen import frozen
@@ -128,7 +129,8 @@ def speculate(
     inputs: list[tuple[Input, ...]] = []
     explanations: list[Explanation] = []
     word = single_kv_dtype(ask)
-    for deployment in resolve(ask, catalog):
+    for asked in resolve(ask, catalog):
+        deployment, unstarted = startable(asked)
         form, origin, said = kv_format(deployment, word)
         drafters, doubts = _drafters(draft, deployment, form, context, catalog)
         stages = deployment_budgets(deployment)
@@ -141,6 +143,7 @@ def speculate(
             *doubts,
             *context_warnings(deployment, (context,)),
             *room_warnings(deployment, stages),
+            *unstarted,
             *fraction_warnings(deployment, stages),
             *batch_warnings(deployment, form, stages, (context,), result.batch),
             *_crowding(result, deployment, form, stages),

@@ -10,22 +10,18 @@ from infcalc.engines.logs.reading import Quantity
 from infcalc.engines.rules import FractionBase
 from infcalc.frozen import frozen
 from infcalc.lowering.tensors import inventory
-from infcalc.memory.blocks import CELL_MULTIPLE, plan, printed, state_slots
+from infcalc.memory.blocks import context_cells, plan, printed, state_slots, window_cells
 from infcalc.memory.kv import constant_bytes, kv_components
 from infcalc.memory.ledger import ledger
-from infcalc.spec.layers import CompressedAttention, GroupedAttention, LatentAttention
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
-    from infcalc.engines.rules import Band
+    from infcalc.memory.blocks import Settings
     from infcalc.memory.budget import Budget
     from infcalc.memory.kv import KvComponent
     from infcalc.memory.ledger import Ledger, Line
     from infcalc.spec.kv import KvFormat
-    from infcalc.spec.model import Model
 
-_FP32_BYTES = 4
-_COMPUTE_LOW, _COMPUTE_HIGH = 0.8, 1.4
 _PRINTED_WITH_WEIGHTS = ("weights", "draft", "lora", "loading")
 
 
@@ -80,13 +76,14 @@ def expected(
     governing one in any case. ``pool_bytes`` and ``num_blocks`` are pools set by hand, which no profiling run then
     sizes.
     """
-    stages = deployment_budgets(deployment)
+    stages = deployment_budgets(deployment, flash=flash)
     parts = tuple(
         kv_components(deployment.model, form, parallelism=deployment.parallelism, stage=budget.stage)
         for budget in stages
     )
     if deployment.rules.fraction_base is FractionBase.NONE:
-        found = _expected_cells(deployment, stages, parts, sequences, streams, flash=flash)
+        settings = replace(page_settings(deployment), num_slots=sequences, unified_cache=streams == 1)
+        found = _expected_cells(deployment, parts, settings, flash=flash)
         return _with_copy(found, deployment) if copies_embedding else found
 
     def of_stages(budgets: tuple[Budget, ...]) -> Ledger:
@@ -188,56 +185,33 @@ def _counts(book: Ledger) -> dict[Quantity, Span]:
 
 def _expected_cells(
     deployment: Deployment,
-    stages: tuple[Budget, ...],
     parts: tuple[tuple[KvComponent, ...], ...],
-    sequences: int,
-    streams: int,
+    settings: Settings,
     *,
     flash: bool | None,
 ) -> Expected:
-    """llama.cpp allocates the cache for all cells of the context, over all devices: each stream has its share."""
-    per_stream = _padded(deployment.max_model_len // streams, CELL_MULTIPLE)
-    cells = per_stream * streams
-    batch = deployment.max_num_batched_tokens
-    sharing = -(-sequences // streams)
+    """llama.cpp allocates the cache for all cells of the context, over all devices."""
+    cells = context_cells(deployment.max_model_len, settings)
     pool = state = 0
     for part in (part for held in parts for part in held):
         if part.window_tokens is None:
             pool += part.bytes_at(cells) - part.constant_bytes
-            state += part.constant_bytes * sequences
+            state += part.constant_bytes * settings.num_slots
         else:
-            kept = min(per_stream, _padded(part.window_tokens * sharing + batch, CELL_MULTIPLE))
-            pool += part.entry_bytes * (kept // part.tokens_per_entry) * streams
+            pool += part.entry_bytes * (window_cells(part.window_tokens, settings) // part.tokens_per_entry)
     # The log names the buffers of the host, too: the input embedding lies there.
     everywhere = replace(deployment, rules=replace(deployment.rules, host_embedding=False))
+    stages = deployment_budgets(deployment, settings=settings, flash=flash)
+    graph = max((budget.activation for budget in stages), key=lambda band: band.value_bytes)
     spans = {
         Quantity.WEIGHTS: _exact(sum(budget.weights_bytes for budget in deployment_budgets(everywhere))),
-        Quantity.COMPUTE: _compute_buffer(deployment, stages[0].activation, per_stream, flash=flash),
+        Quantity.COMPUTE: Span(value=graph.value_bytes, low=graph.low_bytes, high=graph.high_bytes),
         Quantity.POOL: _exact(pool),
         Quantity.TOKENS: _exact(cells),
     }
     if state:
         spans[Quantity.STATE] = _exact(state)
     return Expected(spans=spans, one_request_bytes=pool, plain=all(_is_plain(held) for held in parts))
-
-
-def _compute_buffer(deployment: Deployment, forward: Band, cells: int, *, flash: bool | None) -> Span:
-    """Return llama.cpp's worst-case graph of one micro-batch: the logits of all its tokens, or the scores of a layer.
-
-    Logits take ``ubatch x vocabulary x 4`` bytes and stand beside one hidden state; without flash attention, scores
-    take ``heads x ubatch x cells x 4`` bytes beside the layer's own tensors. Source: ``llama_context``'s reservation of
-    its graphs. Worked example, Llama 3 8B, 512 tokens: 250.5 + 8 MiB; without flash attention at 8,192 cells 512 + 50.
-    """
-    model, batch = deployment.model, deployment.max_num_batched_tokens
-    logits = (model.vocab_size + model.hidden_size) * batch * _FP32_BYTES
-    scores = _heads(model) * batch * cells * _FP32_BYTES + forward.value_bytes
-    with_flash, without = logits, max(logits, scores)
-    value = without if flash is False else with_flash
-    return Span(
-        value=value,
-        low=min(value, with_flash) * _COMPUTE_LOW,
-        high=(with_flash if flash else without) * _COMPUTE_HIGH,
-    )
 
 
 def _with_copy(expectation: Expected, deployment: Deployment) -> Expected:
@@ -253,24 +227,8 @@ def _with_copy(expectation: Expected, deployment: Deployment) -> Expected:
     return replace(expectation, spans={**expectation.spans, Quantity.WEIGHTS: weights})
 
 
-def _heads(model: Model) -> int:
-    """Return the most query heads of any layer."""
-    return max(
-        (
-            run.layer.mixer.num_heads
-            for run in model.layers
-            if isinstance(run.layer.mixer, GroupedAttention | LatentAttention | CompressedAttention)
-        ),
-        default=0,
-    )
-
-
 def _is_plain(held: tuple[KvComponent, ...]) -> bool:
     return not constant_bytes(held) and all(part.window_tokens is None for part in held)
-
-
-def _padded(tokens: int, step: int) -> int:
-    return -(-tokens // step) * step
 
 
 def _exact(value: float) -> Span:

@@ -76,6 +76,9 @@ def _fit(deployment: Deployment, form: KvFormat, stages: tuple[Budget, ...], con
     if fits.pages is None:
         formula = f"floor({name} / bytes of the blocks of one sequence on that GPU) x attention-DP ranks"
         worked = f"floor({pool:,} / {fits.blocked_bytes:,})"
+        if fits.held_back_bytes:
+            formula = formula.replace(name, f"({name} - empty blocks)")
+            worked = f"floor(({pool:,} - {fits.held_back_bytes:,}) / {fits.blocked_bytes:,})"
     else:
         pages = fits.pages
         pool = pages.paged_bytes

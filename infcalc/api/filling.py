@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.changes import can_serve, families
+from infcalc.api.changes import Kind, can_serve, families
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, merged_inputs, resolve
-from infcalc.api.ledger import admitted_sequences, deployment_ledger, longest_for, state_warnings
+from infcalc.api.ledger import deployment_ledger, longest_for, with_admitted_sequences
 from infcalc.api.offloading import kv_host_tokens, offload_notes
 from infcalc.api.sizing import (
     check_contexts,
@@ -16,7 +16,7 @@ from infcalc.api.sizing import (
     context_warnings,
     deployment_budgets,
     fraction_warnings,
-    startable_fraction,
+    startable,
 )
 from infcalc.api.slots import slot_notes
 from infcalc.engines.rules import FractionBase
@@ -63,6 +63,8 @@ class Change:
     kv_pool_bytes_low: int
     kv_pool_bytes_high: int
     max_model_len: int
+    context_tokens: int
+    """Length of the ``sequences``: what was asked, or the longest that the change admits."""
     sequences: int
     sequences_low: int
     sequences_high: int
@@ -213,25 +215,27 @@ def memory(
     talk: list[str] = []
     inputs: list[tuple[Input, ...]] = []
     explanations: list[Explanation] = []
-    for deployment in resolve(ask, catalog):
+    for asked in resolve(ask, catalog):
+        deployment, unstarted = startable(asked)
         check_model_len(deployment)
         if traffic is not None:
             from infcalc.api.users import check_lengths  # noqa: PLC0415 - only with lengths
 
             check_lengths(deployment, traffic)
         notes += deployment.assumptions
-        talk += [*deployment.warnings, *context_warnings(deployment, lengths)]
+        talk += [*deployment.warnings, *context_warnings(deployment, lengths), *unstarted]
         for word in ask.kv_dtypes or (None,):
             form, origin, said = kv_format(deployment, word)
             talk += said
             for one in wanted:
                 here, warned = _with_length(ask, deployment, form, one.context_tokens, stated=one.stated)
+                here, refused = with_admitted_sequences(here, form, one.context_tokens)
                 talk += warned
-                result = _result(ask, catalog, here, form, one)
+                result = _result(ask, catalog, here, form, one, asked=asked)
                 results.append(result)
                 talk += [
                     *_doubts(result),
-                    *state_warnings(here, form, one.context_tokens),
+                    *refused,
                     *fraction_warnings(here, deployment_budgets(here)),
                     *_load_warnings(here, result, one),
                 ]
@@ -302,7 +306,14 @@ def _with_length(
     longest = longest_for(deployment, form)
     wanted = context if stated else min(context, own)
     if longest < wanted:
-        return _of_length(deployment, wanted), []
+        here = _of_length(deployment, wanted)
+        if wanted >= own:
+            return here, []
+        lacks = (
+            f"{deployment.rules.engine} takes the {own:,} tokens that {deployment.model.name} was made for, and lacks "
+            f"{format_bytes(whole.missing_bytes)} per GPU with them: --max-model-len {wanted} assumed here"
+        )
+        return here, [lacks]
     said = (
         f"{deployment.rules.engine} does not start with the {own:,} tokens that {deployment.model.name} was made for: "
         f"set --max-model-len to at most {longest:,}, as assumed here"
@@ -326,17 +337,19 @@ def _of_length(deployment: Deployment, length: int) -> Deployment:
     return replace(deployment, max_model_len=length)
 
 
-def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, wanted: _Wanted) -> MemoryResult:
+def _result(
+    ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, wanted: _Wanted, *, asked: Deployment
+) -> MemoryResult:
     book = deployment_ledger(deployment, form, context_tokens=wanted.context_tokens)
-    served, asked = _served(deployment, form, book, wanted)
+    served, users = _served(deployment, form, book, wanted)
     low, middle, high = _sequences(book, served)
-    satisfied = book.fits and (asked is None or asked.users_fit is not False)
+    satisfied = book.fits and (users is None or users.users_fit is not False)
     rules, gpu = deployment.rules, deployment.gpu
     cached = kv_verdict(rules.engine, rules.version, gpu, form.name, cache=cache_kind(deployment.model))
     stored = weights_verdict(rules.engine, rules.version, gpu, deployment.weights)
     activation, buffers, graphs = (book.line(name) for name in ("activation", "non_torch", "cuda_graphs"))
     starts = book.fits if rules.checks_longest else not book.missing_before_kv_bytes
-    mends = _mends(ask, deployment, form, wanted) if starts else ()
+    mends = tuple(_assumed_flags(asked, deployment).values()) if starts else ()
     result = MemoryResult(
         model=deployment.model.name,
         gpu=gpu.name,
@@ -405,28 +418,26 @@ def _result(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, 
         weights_supported=stored.supported,
         weights_verdict=stored.text,
         weights_verdict_source=stored.source,
-        changes=() if satisfied else _changes(ask, catalog, deployment, form, wanted),
+        changes=() if satisfied else _changes(ask, catalog, deployment, form, wanted, asked=asked),
     )
-    if served is None and asked is None:
+    if served is None and users is None:
         return result
     from infcalc.api.users import service_fields  # noqa: PLC0415 - only with a load
 
-    return replace(result, **service_fields(served, asked))
+    return replace(result, **service_fields(served, users))
 
 
-def _mends(ask: Ask, deployment: Deployment, form: KvFormat, wanted: _Wanted) -> tuple[str, ...]:
-    """Return the flags without which an engine refuses to start, though memory suffices with them."""
-    found = []
-    own = ask.max_model_len or deployment.model.max_context_tokens
-    if own is not None and deployment.rules.checks_longest and deployment.max_model_len < own:
-        found.append(f"--max-model-len {deployment.max_model_len}")
-    sequences = admitted_sequences(deployment, form, wanted.context_tokens)
-    if sequences is not None:
-        found.append(f"--max-num-seqs {sequences}")
-    fraction = startable_fraction(deployment, deployment_budgets(deployment))
-    if fraction is not None:
-        found.append(f"{deployment.rules.fraction_flag} {fraction:g}")
-    return tuple(found)
+def _assumed_flags(asked: Deployment, deployment: Deployment) -> dict[Kind, str]:
+    """Return the flags of what was assumed because the engine does not start with what is asked or its default."""
+    rules = deployment.rules
+    found = {}
+    if rules.checks_longest and deployment.max_model_len < asked.max_model_len:
+        found[Kind.LENGTH] = f"--max-model-len {deployment.max_model_len}"
+    if deployment.max_num_seqs < asked.max_num_seqs:
+        found[Kind.SEQUENCES] = f"--max-num-seqs {deployment.max_num_seqs}"
+    if deployment.fraction != asked.fraction:
+        found[Kind.FRACTION] = f"{rules.fraction_flag} {deployment.fraction:g}"
+    return found
 
 
 def _allocated_bytes(rules: EngineRules, book: Ledger) -> int:
@@ -474,8 +485,14 @@ def _line(line: Line) -> MemoryLine:
 # What would make it fit ----------------------------------------------------------------------------------------------
 
 
-def _changes(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, wanted: _Wanted) -> tuple[Change, ...]:
-    """Return the nearest change of each kind that fits, each found with the same ledger."""
+def _changes(
+    ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat, wanted: _Wanted, *, asked: Deployment
+) -> tuple[Change, ...]:
+    """Return the nearest change of each kind that fits, each found with the same ledger.
+
+    What was assumed instead of the engine's defaults is part of each change: it was verified with that.
+    """
+    assumed = _assumed_flags(asked, deployment)
     one = replace(
         ask,
         models=ask.models if len(ask.models) == 1 else (deployment.model.name,),
@@ -483,14 +500,26 @@ def _changes(ask: Ask, catalog: Catalog, deployment: Deployment, form: KvFormat,
         num_gpus=deployment.parallelism.num_gpus,
         kv_dtypes=(form.name,),
         max_model_len=deployment.max_model_len,
+        memory_fraction=deployment.fraction if Kind.FRACTION in assumed else ask.memory_fraction,
+        max_num_seqs=deployment.max_num_seqs if Kind.SEQUENCES in assumed else ask.max_num_seqs,
     )
+    # Where the change makes the engine start with the model's own length, no flag is needed.
+    own_length = Kind.LENGTH in assumed
     found: list[Change] = []
     longest = longest_for(deployment, form)
     for family in families(one, deployment, form, longest=longest, serving=wanted.users is not None):
         for candidate in family:
-            change = _verified(candidate, catalog, wanted)
+            besides = [flag for kind, flag in assumed.items() if kind is not candidate.kind]
+            change = None
+            if own_length and candidate.kind is not Kind.LENGTH:
+                unshortened = replace(candidate, ask=replace(candidate.ask, max_model_len=None))
+                change = _verified(unshortened, catalog, wanted)
             if change is not None:
-                found.append(change)
+                besides.remove(assumed[Kind.LENGTH])
+            else:
+                change = _verified(candidate, catalog, wanted)
+            if change is not None:
+                found.append(replace(change, change=" ".join([change.change, *besides])))
                 break
     return tuple(found[:_MOST_CHANGES])
 
@@ -499,10 +528,15 @@ def _verified(candidate: Candidate, catalog: Catalog, wanted: _Wanted) -> Change
     """Return the change with its figures where the same ledger says that it fits, else None."""
     try:
         (deployment,) = resolve(candidate.ask, catalog)
+        if wanted.traffic is not None:
+            from infcalc.api.users import check_lengths  # noqa: PLC0415 - only with lengths
+
+            check_lengths(deployment, wanted.traffic)
         form, _, _ = kv_format(deployment, candidate.ask.kv_dtypes[0])
         if not can_serve(candidate, deployment, form):
             return None
-        book = deployment_ledger(deployment, form, context_tokens=wanted.context_tokens)
+        context = min(wanted.context_tokens, deployment.max_model_len)
+        book = deployment_ledger(deployment, form, context_tokens=context)
         served, asked = _served(deployment, form, book, wanted)
     except InfcalcError:
         return None
@@ -518,6 +552,7 @@ def _verified(candidate: Candidate, catalog: Catalog, wanted: _Wanted) -> Change
         kv_pool_bytes_low=book.kv_pool_bytes_low,
         kv_pool_bytes_high=book.kv_pool_bytes_high,
         max_model_len=deployment.max_model_len,
+        context_tokens=context,
         sequences=middle,
         sequences_low=low,
         sequences_high=high,

@@ -18,6 +18,7 @@ from infcalc.api.sizing import (
     fitting_room,
     fraction_warnings,
     room_warnings,
+    startable,
 )
 from infcalc.api.slots import slot_notes
 from infcalc.engines.precisions import Status
@@ -145,7 +146,8 @@ def concurrency(
     talk: list[str] = []
     inputs: list[tuple[Input, ...]] = []
     pairs: list[tuple[Deployment, ConcurrencyResult]] = []
-    for deployment in resolve(ask, load(ask)):
+    for asked in resolve(ask, load(ask)):
+        deployment, unstarted = startable(asked)
         check_model_len(deployment)
         _check_lengths(deployment, traffic)
         stages = deployment_budgets(deployment)
@@ -164,7 +166,7 @@ def concurrency(
         notes += [*_verdict_notes(result), *_offloaded(deployment, result), *slot_notes(deployment)]
         talk += _refusals(deployment, result) if ask.kv_dtypes else ()
         talk += [*deployment.warnings, *context_warnings(deployment, contexts), *room_warnings(deployment, stages)]
-        talk += fraction_warnings(deployment, stages)
+        talk += [*unstarted, *fraction_warnings(deployment, stages)]
         found = (
             *deployment.inputs,
             Input(

@@ -66,24 +66,44 @@ def most_sequences(rules: EngineRules, book: Ledger) -> int:
 
 
 def admitted_sequences(deployment: Deployment, form: KvFormat, context_tokens: int) -> int | None:
-    """Return the ``max_num_seqs`` with which the engine would start; None where it starts with what is asked."""
+    """Return the most ``max_num_seqs`` with which the engine starts; None where it starts with what is asked.
+
+    With fewer sequences the profiling run takes less, and leaves more blocks.
+    """
     if not any(isinstance(run.layer.mixer, RecurrentMixer) for run in deployment.model.layers):
         return None
-    most = most_sequences(deployment.rules, deployment_ledger(deployment, form, context_tokens=context_tokens))
-    return None if deployment.max_num_seqs <= most else most
+
+    def most(sequences: int) -> int:
+        of = replace(deployment, max_num_seqs=sequences)
+        return most_sequences(deployment.rules, deployment_ledger(of, form, context_tokens=context_tokens))
+
+    high = deployment.max_num_seqs
+    low = most(high)
+    if high <= low:
+        return None
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if middle <= most(middle):
+            low = middle
+        else:
+            high = middle
+    return low
 
 
-def state_warnings(deployment: Deployment, form: KvFormat, context_tokens: int) -> list[str]:
-    """Return what keeps the engine from starting with so many sequences where each takes recurrent blocks."""
+def with_admitted_sequences(
+    deployment: Deployment, form: KvFormat, context_tokens: int
+) -> tuple[Deployment, list[str]]:
+    """Return the deployment with as many sequences as the engine starts with, and a warning where those are fewer."""
     most = admitted_sequences(deployment, form, context_tokens)
     if most is None:
-        return []
+        return deployment, []
+    blocks = deployment_ledger(deployment, form, context_tokens=context_tokens).kv_blocks
     said = (
         f"{deployment.model.name}: each running sequence takes a block of the recurrent layers' cache, of which there "
-        f"are {most:,}; {deployment.rules.engine} refuses to start with max_num_seqs {deployment.max_num_seqs:,}: "
-        f"give --max-num-seqs {most} or less"
+        f"are {blocks:,}; {deployment.rules.engine} refuses to start with max_num_seqs {deployment.max_num_seqs:,}: "
+        f"--max-num-seqs {most} assumed here"
     )
-    return [said]
+    return replace(deployment, max_num_seqs=most), [said]
 
 
 def longest_for(deployment: Deployment, form: KvFormat) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import MAX_TOKENS, Ask, Deployment, kv_format, load, merged_inputs, resolve
+from infcalc.api.slots import slots_of
 from infcalc.engines.rules import FractionBase
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
-from infcalc.memory.blocks import Settings
+from infcalc.memory.blocks import Settings, stream_cells
 from infcalc.memory.budget import Budget, Room, budgets, room
 from infcalc.memory.kv import (
     KvComponent,
@@ -95,12 +97,13 @@ def kv(ask: Ask | None = None, *, contexts: tuple[int, ...] = (), explain: bool 
     talk: list[str] = []
     inputs: list[tuple[Input, ...]] = []
     pairs: list[tuple[Deployment, KvResult]] = []
-    for deployment in resolve(ask, load(ask)):
+    for asked in resolve(ask, load(ask)):
+        deployment, unstarted = startable(asked)
         check_model_len(deployment)
         stages = deployment_budgets(deployment)
         notes += deployment.assumptions
         talk += [*deployment.warnings, *context_warnings(deployment, contexts), *room_warnings(deployment, stages)]
-        talk += fraction_warnings(deployment, stages)
+        talk += [*unstarted, *fraction_warnings(deployment, stages)]
         for word in ask.kv_dtypes or (None,):
             form, origin, said = kv_format(deployment, word)
             talk += said
@@ -147,8 +150,14 @@ def check_contexts(contexts: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(contexts))
 
 
-def deployment_budgets(deployment: Deployment) -> tuple[Budget, ...]:
-    """Return the memory budget of each pipeline stage of a deployment."""
+def deployment_budgets(
+    deployment: Deployment, *, settings: Settings | None = None, flash: bool | None = None
+) -> tuple[Budget, ...]:
+    """Return the memory budget of each pipeline stage of a deployment.
+
+    ``settings``: other pages than its own; ``flash``: whether attention holds no scores (None: not known).
+    """
+    pages = settings or page_settings(deployment)
     return budgets(
         deployment.model,
         deployment.gpu,
@@ -159,11 +168,14 @@ def deployment_budgets(deployment: Deployment) -> tuple[Budget, ...]:
         max_num_seqs=deployment.max_num_seqs,
         max_num_batched_tokens=deployment.max_num_batched_tokens,
         additions=deployment.additions,
+        score_cells=stream_cells(deployment.max_model_len, pages),
+        flash=flash,
     )
 
 
 def page_settings(deployment: Deployment) -> Settings:
     """Return what of a deployment shapes the pages of its cache."""
+    slots = slots_of(deployment)
     return Settings(
         block_tokens=deployment.block_tokens,
         max_model_len=deployment.max_model_len,
@@ -171,6 +183,8 @@ def page_settings(deployment: Deployment) -> Settings:
         num_draft_tokens=deployment.num_draft_tokens,
         with_mtp=deployment.with_mtp,
         dcp=deployment.parallelism.dcp,
+        num_slots=1 if slots is None else slots.num_slots,
+        unified_cache=slots is None or slots.unified_cache,
     )
 
 
@@ -253,6 +267,23 @@ def fraction_warnings(deployment: Deployment, stages: tuple[Budget, ...]) -> lis
                 f"{format_bytes(budget.activation.value_bytes)}: {rules.engine} runs out of memory under load"
             )
     return list(dict.fromkeys(found))
+
+
+def startable(deployment: Deployment) -> tuple[Deployment, list[str]]:
+    """Return the deployment with a fraction that is free at the start, and a warning where the asked one is not."""
+    stages = deployment_budgets(deployment)
+    fraction = startable_fraction(deployment, stages)
+    if fraction is None or fraction <= 0:
+        return deployment, []
+    assumed = f"{deployment.rules.fraction_flag} {fraction:g}"
+    said = [f"{text}; {assumed} assumed here" for text in fraction_warnings(deployment, stages)]
+    inputs = tuple(
+        replace(item, value=fraction, origin=f"the highest that starts; {item.value:g} {item.origin}")
+        if item.name == "memory_fraction"
+        else item
+        for item in deployment.inputs
+    )
+    return replace(deployment, fraction=fraction, inputs=inputs), said
 
 
 def startable_fraction(deployment: Deployment, stages: tuple[Budget, ...]) -> float | None:

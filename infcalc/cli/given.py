@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from infcalc.api.deployment import Ask
+from infcalc.api.deployment import AUTOMATIC_LENGTH, Ask
 from infcalc.errors import UsageError
 from infcalc.units import GIB, parse_quantity, parse_tokens
 
@@ -72,7 +72,7 @@ def ask_from(options: Mapping[str, Any]) -> Ask:
         engine=options.get("engine"),
         engine_version=options.get("engine_version"),
         memory_fraction=options.get("memory_fraction"),
-        max_model_len=None if length is None else tokens(length, "--max-model-len"),
+        max_model_len=None if length is None else _length(length),
         max_num_seqs=options.get("max_num_seqs"),
         max_num_batched_tokens=options.get("max_num_batched_tokens"),
         block_size=options.get("block_size"),
@@ -136,6 +136,13 @@ def seconds(text: str | None, place: str) -> float | None:
         return float(parse_quantity(text if not text.strip()[-1:].isdigit() else f"{text} s", "seconds"))
     except ValueError as wrong:
         raise UsageError(str(wrong), place=place, hint="write 30, 30s or 500ms") from None
+
+
+def _length(text: str) -> int:
+    """Return ``--max-model-len``; vLLM's word for the longest that fits as it is, for which there is an answer."""
+    if text.strip().lower() in {str(AUTOMATIC_LENGTH), "auto"}:
+        return AUTOMATIC_LENGTH
+    return tokens(text, "--max-model-len")
 
 
 def tokens(text: str, place: str) -> int:

@@ -32,6 +32,8 @@ class Limits:
     """Experts are spread over all ranks or over none."""
     splits_by_layer: bool = False
     """Over GPUs it puts layers by default, and it has no ranks of attention data, experts or contexts."""
+    whole_blocks_source: str = ""
+    """Why a rank's share of weights with block scales must be whole blocks; empty: it need not be."""
     lora_ranks: tuple[int, ...] = ()
     """Largest ranks of adapters that can be asked for; empty: any."""
 
@@ -47,10 +49,12 @@ _LIMITS = {
         ),
         sequences_within_step=True,
         experts_over_all_ranks=True,
+        whole_blocks_source="vLLM issues 17569, 25292",
         lora_ranks=(1, 8, 16, 32, 64, 128, 256, 320, 512),
     ),
     "sglang": Limits(
-        block_sizes=BlockSizes(multiple_tokens=1, words="any whole number", source="SGLang: page_size, any from 1 on")
+        block_sizes=BlockSizes(multiple_tokens=1, words="any whole number", source="SGLang: page_size, any from 1 on"),
+        whole_blocks_source="SGLang issue 3345",
     ),
     "tensorrt-llm": Limits(
         block_sizes=BlockSizes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.engines.rules import (
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
     from infcalc.spec.hardware import Gpu
 
 NEWEST = "llama-cpp-python 0.3.36"
+_PROFILE = replace(
+    NO_PROFILE,
+    # One hidden state in fp32 stands beside the logits.
+    sampler_hidden_copies=2,
+    logits_of_all_tokens=True,
+    scores_without_flash=True,
+    low_fraction=0.8,
+    high_fraction=1.4,
+    source="worst-case graph of a micro-batch: two hidden states and the inner widths",
+)
 _UNIFIED_CONTEXT = band(2.0, 0.7, 6.0, "unified memory: 1 to 6 GiB seen in logs of vLLM")
 _ROCM_CONTEXT = band(0.55, 0.5, 0.8, "ROCm at one GPU: 0.5 to 0.6 GiB seen in logs of vLLM")
 _CUDA_CONTEXT = band(0.25, 0.02, 0.3, "CUDA at one GPU: 0.24 to 0.27 GiB measured on H100 with vLLM 0.19")
@@ -40,11 +51,11 @@ def rules(version: str | None, gpu: Gpu) -> EngineRules:
         block_tokens=256,
         scheduler=SchedulerDefaults(max_num_seqs=4, max_num_batched_tokens=512),
         sampler_logit_copies=1,
-        sampler_source="logits of the outputs of one micro-batch in fp32",
+        sampler_source="fp32 logits of every token, beside one hidden state",
         cuda_graph_bytes=0,
         cuda_graph_source="CUDA graphs are negligible",
         non_torch=buffers,
-        profile=NO_PROFILE,
+        profile=_PROFILE,
         token_line=TokenLine.CONTEXT,
         printed_line_source="llama.cpp allocates cells for the asked context, padded to 256",
         allocator=Allocator.CELLS,
@@ -72,9 +83,14 @@ def evidence() -> tuple[Evidence, ...]:
         ),
         Evidence(
             rule="llama.cpp: compute buffer",
-            figures=f"{NO_PROFILE.source}, and fp32 logits of one micro-batch",
-            mechanism="the largest tensors of one micro-batch are alive together",
+            figures=(
+                "fp32 logits of every token of a micro-batch and one hidden state, or two hidden states and the inner "
+                "widths, where that is more; without flash attention with the scores of a layer over all cells; "
+                f"between {_PROFILE.low_fraction} and {_PROFILE.high_fraction} of it"
+            ),
+            mechanism="the graph of the largest micro-batch is reserved, and its largest tensors are alive together",
             by_hand=True,
+            about=("_PROFILE", "logits_of_all_tokens", "scores_without_flash"),
         ),
         Evidence(
             rule="llama.cpp: device context",

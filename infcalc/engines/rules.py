@@ -55,6 +55,8 @@ class Served:
     """Some of its layers cache latents (MLA)."""
     compressed: bool = False
     """Some of its layers cache compressed entries (DeepSeek V4)."""
+    experts: bool = False
+    """Some of its layers have experts: attention-DP ranks then exchange tokens, instead of being engines apart."""
 
 
 PLAIN = Served()
@@ -106,6 +108,10 @@ class ProfileRules:
     """Only the first rank samples: others have its memory left."""
     split_gemm_copies: float = 1.0
     """Partial results of quantized matrix multiplications held side by side."""
+    logits_of_all_tokens: bool = False
+    """Logits are reserved for every token of the step, instead of one for each sequence."""
+    scores_without_flash: bool = False
+    """Without flash attention, the scores of a layer over the whole context are held."""
     unchunked: bool = False
     """The run has as many tokens as the longest sequence, where prefill is not chunked."""
     chunk_from_tokens: int | None = None
@@ -299,15 +305,17 @@ def engine_rules(
 
     """
     name = engine_name(engine)
+    # Without experts, attention-DP ranks are engines that do not communicate.
+    joined = dp if served.experts else 1
     match name:
         case "vllm":
             from infcalc.engines.vllm import rules  # noqa: PLC0415 - only the asked engine is loaded
 
-            return rules(version, gpu, ranks=tp * dp, pp=pp, served=served)
+            return rules(version, gpu, ranks=tp * joined, pp=pp, served=served)
         case "sglang":
             from infcalc.engines import sglang  # noqa: PLC0415
 
-            return sglang.rules(version, gpu, tp=tp, pp=pp, dp=dp, served=served)
+            return sglang.rules(version, gpu, tp=tp, pp=pp, dp=dp, joined=joined, served=served)
         case "tensorrt-llm":
             from infcalc.engines import tensorrt_llm  # noqa: PLC0415
 

@@ -60,11 +60,21 @@ _TWO_POOLS_FROM = (0, 4, 9)
 """Before, windowed layers kept every token (a Gemma 3 log of 0.4.4)."""
 
 
-def rules(version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1, served: Served = PLAIN) -> EngineRules:
+def rules(
+    version: str | None,
+    gpu: Gpu,
+    *,
+    tp: int,
+    pp: int = 1,
+    dp: int = 1,
+    joined: int | None = None,
+    served: Served = PLAIN,
+) -> EngineRules:
     """Return SGLang's rules on ``gpu``; its fraction keeps activation and CUDA graphs in the part outside.
 
     That part also holds the graphs of prefill, larger ones for latents, and what towers need. With DeepEP, which is
-    not the default, it reserves 2 GiB more; then state the fraction.
+    not the default, it reserves 2 GiB more; then state the fraction. ``joined`` are the attention-DP ranks that
+    communicate (None: all).
     """
     named = version or NEWEST
     at = parse_version(named)
@@ -82,7 +92,7 @@ def rules(version: str | None, gpu: Gpu, *, tp: int, pp: int = 1, dp: int = 1, s
     source = "SGLang's automatic mem_fraction_static: 1 - reserved / memory"
     if served.multimodal:
         fraction, source = fraction * _MULTIMODAL_SHARE, f"{source}, x {_MULTIMODAL_SHARE} for a model with towers"
-    buffers = _before_load(gpu, tp * dp)
+    buffers = _before_load(gpu, tp * (dp if joined is None else joined))
     two_pools = at >= _TWO_POOLS_FROM
     return EngineRules(
         engine="sglang",

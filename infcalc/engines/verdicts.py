@@ -147,18 +147,37 @@ def _look_up(
     here = generation(gpu)
     # llama.cpp's rows hold for every version, and its versions are build names.
     at = () if engine == "llama.cpp" else parse_version(version)
-    for line in record.get(engine, ()):
-        if (
-            form in line.formats
-            and (not line.generations or here in line.generations)
-            and (not line.caches or cache in line.caches)
-            and at >= line.since
-            and (not line.until or at < line.until)
-        ):
+    lines = [
+        line
+        for line in record.get(engine, ())
+        if form in line.formats
+        and (not line.generations or here in line.generations)
+        and (not line.caches or cache in line.caches)
+    ]
+    for line in lines:
+        if at >= line.since and (not line.until or at < line.until):
             return Verdict(status=line.status, text=line.text, source=line.source)
     where = gpu.architecture if here is Generation.OTHER else here.value
+    known, source = _at_other_versions(lines, at)
+    known = known or "check before relying on it"
     return Verdict(
         status=Status.UNKNOWN,
-        text=f"nothing on record for {what} with {engine} {version} on {where}: check before relying on it",
-        source="",
+        text=f"nothing on record for {what} with {engine} {version} on {where}: {known}",
+        source=source,
     )
+
+
+def _at_other_versions(lines: list[Line], at: tuple[int, ...]) -> tuple[str, str]:
+    """Return what is on record of the versions before and after one that was not read, and the sources."""
+    before = max((line for line in lines if line.until and line.until <= at), key=lambda line: line.until, default=None)
+    after = min((line for line in lines if line.since > at), key=lambda line: line.since, default=None)
+    found = []
+    if before is not None:
+        found.append((f"before {_dotted(before.until)}: {before.text}", before.source))
+    if after is not None:
+        found.append((f"from {_dotted(after.since)} on: {after.text}", after.source))
+    return "; ".join(text for text, _ in found), "; ".join(source for _, source in found)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(str(part) for part in version)

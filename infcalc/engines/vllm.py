@@ -331,6 +331,11 @@ class _Place(StrEnum):
     NVLINK = "several GPUs with NVLink"
 
 
+_MOST_MEASURED_RANKS = 8
+"""Logs are of so many communicating ranks at most. Beyond, buffers are taken to grow no more: those between GPUs of one
+machine do not, and nothing is known of the others."""
+
+
 @frozen
 class _Buffers:
     """Context and buffers of a rank: what is there at any number of ranks, and what each rank adds."""
@@ -339,12 +344,13 @@ class _Buffers:
     each_rank_bytes: int = 0
 
     def at(self, ranks: int) -> Band:
-        more = self.each_rank_bytes * ranks
+        more = self.each_rank_bytes * min(ranks, _MOST_MEASURED_RANKS)
+        beyond = f"; of {ranks} ranks taken as of {_MOST_MEASURED_RANKS}, the most in a log"
         return Band(
             value_bytes=self.fixed.value_bytes + more,
             low_bytes=self.fixed.low_bytes + more // 2,
             high_bytes=self.fixed.high_bytes + more,
-            source=self.fixed.source,
+            source=self.fixed.source + (beyond if more and ranks > _MOST_MEASURED_RANKS else ""),
         )
 
 
@@ -406,8 +412,8 @@ _NON_TORCH: dict[_Place, tuple[Since[_Buffers], ...]] = {
     _Place.NVLINK: (
         _since(
             (0,),
-            (0.6, 0.2, 1.1),
-            "NVLink, 0.8 to 0.11, more with each rank: 0.55 to 1.4 GiB at 2, 2.4 at 4, some 4 at 8 (5 logs)",
+            (0.6, 0.1, 1.1),
+            "NVLink, 0.8 to 0.11, more with each rank: 0.54 to 1.4 GiB at 2, 2.4 at 4, some 4 at 8 (6 logs)",
             each=0.4,
         ),
         _since((0, 12), (2.1, 1.7, 2.3), "NVLink with TP, 0.12 to 0.19: 2.06 to 2.17 GiB (6 logs)"),
@@ -573,6 +579,16 @@ def evidence() -> tuple[Evidence, ...]:
             for one in of_steps(
                 f"vLLM: context and buffers, {place.value}", steps, mechanism=_BUFFERS_OF[place], about=("_NON_TORCH",)
             )
+        ),
+        Evidence(
+            rule="vLLM: buffers that grow with the ranks",
+            figures=f"up to {_MOST_MEASURED_RANKS} ranks, the most in a log; further ranks add none",
+            mechanism=(
+                "buffers between GPUs of one machine do not grow with further machines; attention-DP ranks of a model "
+                "without experts are engines apart, and do not count"
+            ),
+            by_hand=True,
+            about=("_MOST_MEASURED_RANKS",),
         ),
         Evidence(
             rule="vLLM: weights that others still hold on unified memory",

@@ -253,6 +253,40 @@ def check_divisible(model: Model, parallelism: Parallelism, *, tp_named: str = "
         )
 
 
+def splits_blocks(
+    model: Model, parallelism: Parallelism, quantization: WeightQuantization | None = None
+) -> tuple[Tensor, ...]:
+    """Return the projections of which a rank's share ends within a block of weights that has one scale.
+
+    Matrices that are listed by name are left out: which of them an engine merges is its own affair. Worked example: 8
+    ranks of experts 1,536 wide hold 192 rows each, a block and a half of 128.
+    """
+    stored = model.quantization if quantization is None else quantization
+    if stored is None or not any(word.startswith("fp8_block") for word in (stored.format, *_rule_formats(stored))):
+        return ()
+    found = []
+    for tensor in inventory(model, quantization):
+        form = tensor.format
+        if tensor.name not in _SPLIT_PROJECTIONS or form.group_rows <= 1 or form.group_columns <= 1:
+            continue
+        rows, columns, _ = tensor.rank_shape(parallelism)
+        if (rows < tensor.rows and rows % form.group_rows) or (
+            columns < tensor.columns and columns % form.group_columns
+        ):
+            found.append(tensor)
+    return tuple(found)
+
+
+_SPLIT_PROJECTIONS = frozenset(
+    {"q", "k", "v", "o", "q_b", "kv_b"}
+    | {f"{part}{side}" for part in ("", "shared.", "experts.") for side in ("gate", "up", "down")}
+)
+
+
+def _rule_formats(quantization: WeightQuantization) -> tuple[str, ...]:
+    return tuple(rule.format for rule in quantization.rules)
+
+
 def padded_vocabulary(rows: int) -> int:
     """Return the rows of a vocabulary table after padding."""
     return _ceil_div(rows, VOCABULARY_PADDING_ROWS) * VOCABULARY_PADDING_ROWS

@@ -11,6 +11,7 @@ the KV specs of vLLM 0.10 to 0.33; ``model_runner`` of SGLang; ``KvCacheCreator`
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from infcalc.engines.rules import Allocator, TokenLine
@@ -57,6 +58,10 @@ class Settings:
     with_mtp: bool = False
     dcp: int = 1
     prefix_caching: bool = True
+    num_slots: int = 1
+    """Sequences for which an engine that allocates cells keeps windows and states."""
+    unified_cache: bool = True
+    """The slots share one stream of cells, instead of each having a part of them."""
 
 
 @frozen
@@ -78,9 +83,12 @@ class PagePlan:
     """Of the smallest block, as the token line counts."""
     groups: tuple[PageGroup, ...]
     fixed_bytes_per_request: int = 0
-    """What a request holds whatever its length, where it does not come in pages (compressed caches, states)."""
+    """What a request holds whatever its length, where it does not come in pages (compressed caches, states).
+
+    Of an engine that allocates cells: the windows and states of all its slots, beside the cells that grow."""
     decoding_bytes_per_request: int = 0
-    """The same while it decodes: without the tokens of the steps in flight, which are those of prefill."""
+    """The same of one request while it decodes: without the tokens of the steps in flight, which are those of prefill.
+    """
     window_pool_fraction: float = 0.0
     """Tokens of a second pool, that of the windowed layers, over those of the first; 0: there is none."""
     window_tokens: int = 0
@@ -219,23 +227,30 @@ def _uniform(specs: dict[_Spec, int], settings: Settings, rules: EngineRules, fi
     slot = states * (1 + settings.num_draft_tokens) if ratio else 0
     if ratio:
         states = 0
+    slots = settings.num_slots if rules.allocator is Allocator.CELLS else 1
+    allocated, states_and_windows = states * slots, states
     if windowed and not full:
         width = sum(spec.bytes_per_token * layers for spec, layers in windowed.items())
     elif windowed and rules.allocator is Allocator.TWO_POOLS:
         share = rules.window_pool_fraction
         width += share * sum(spec.bytes_per_token * layers for spec, layers in windowed.items())
     elif windowed:
-        states += sum(
-            round(spec.bytes_per_token * _window_cells(spec.window_tokens or 0, settings)) * layers
-            for spec, layers in windowed.items()
+        alone = replace(settings, num_slots=1)
+        allocated, states_and_windows = (
+            held
+            + sum(
+                round(spec.bytes_per_token * window_cells(spec.window_tokens or 0, shared)) * layers
+                for spec, layers in windowed.items()
+            )
+            for held, shared in ((allocated, settings), (states, alone))
         )
     block = settings.block_tokens
     return PagePlan(
         block_bytes=max(1, round(width * block)),
         block_tokens=block,
         groups=(PageGroup(layers=max(1, sum(growing.values())), block_tokens=block),),
-        fixed_bytes_per_request=fixed + states,
-        decoding_bytes_per_request=decoding + states,
+        fixed_bytes_per_request=fixed + allocated,
+        decoding_bytes_per_request=decoding + states_and_windows,
         window_pool_fraction=share,
         window_tokens=max((spec.window_tokens or 0 for spec in windowed), default=0) if share else 0,
         state_pool_ratio=ratio,
@@ -243,10 +258,37 @@ def _uniform(specs: dict[_Spec, int], settings: Settings, rules: EngineRules, fi
     )
 
 
-def _window_cells(window_tokens: int, settings: Settings) -> int:
-    """Return the cells that llama.cpp allocates a sequence in a windowed layer: window and micro-batch, padded."""
-    held = min(settings.max_model_len, window_tokens + settings.max_num_batched_tokens)
-    return _ceil(held, CELL_MULTIPLE) * CELL_MULTIPLE
+def stream_cells(context_tokens: int, settings: Settings) -> int:
+    """Return the cells of one stream of llama.cpp for ``context_tokens`` (``-c``): of all slots, or of each its part.
+
+    >>> apart = Settings(
+    ...     block_tokens=256, max_model_len=8192, max_num_batched_tokens=512, num_slots=3, unified_cache=False
+    ... )
+    >>> stream_cells(8192, apart), context_cells(8192, apart)
+    (2816, 8448)
+    """
+    return _ceil(context_tokens // _streams(settings), CELL_MULTIPLE) * CELL_MULTIPLE
+
+
+def context_cells(context_tokens: int, settings: Settings) -> int:
+    """Return the cells that llama.cpp allocates in a layer without a window, over all its streams."""
+    return stream_cells(context_tokens, settings) * _streams(settings)
+
+
+def window_cells(window_tokens: int, settings: Settings) -> int:
+    """Return the cells that llama.cpp allocates in a windowed layer, over all its streams.
+
+    A stream holds the windows of its slots and one micro-batch, padded, and no more than the context. Worked example:
+    a window of 1,024 and 4 slots that share one stream, 512 tokens a micro-batch: 4 x 1,024 + 512 = 4,608 cells; with a
+    stream each, 4 x (1,024 + 512) = 6,144.
+    """
+    slots = settings.num_slots if settings.unified_cache else 1
+    held = _ceil(window_tokens * slots + settings.max_num_batched_tokens, CELL_MULTIPLE) * CELL_MULTIPLE
+    return min(stream_cells(settings.max_model_len, settings), held) * _streams(settings)
+
+
+def _streams(settings: Settings) -> int:
+    return 1 if settings.unified_cache else settings.num_slots
 
 
 def _page_groups(types: dict[_Spec, int], settings: Settings) -> PagePlan:
@@ -369,7 +411,7 @@ def printed(pool_bytes: int, cut: PagePlan, rules: EngineRules, settings: Settin
             tokens = blocks * cut.block_tokens
             concurrency = tokens / length
         case TokenLine.CONTEXT:
-            tokens = _ceil(length, CELL_MULTIPLE) * CELL_MULTIPLE
+            tokens = context_cells(length, settings)
             concurrency = tokens / length
         case _:
             assert_never(rules.token_line)
@@ -388,13 +430,18 @@ def _concurrency(pool_bytes: int, blocks: int, cut: PagePlan, rules: EngineRules
 
 def sequences_in(pool_bytes: int, cut: PagePlan, num_tokens: int, rules: EngineRules, settings: Settings) -> int:
     """Return how many sequences of ``num_tokens`` a pool truly holds while they decode, in whole pages."""
-    blocks = blocks_of(pool_bytes, cut) - rules.null_blocks
     if cut.decoding_bytes_per_request:
-        return max(0, pool_bytes) // decoding_bytes(cut, num_tokens, settings)
+        return max(0, pool_bytes - held_back_bytes(cut, rules)) // decoding_bytes(cut, num_tokens, settings)
+    blocks = blocks_of(pool_bytes, cut) - rules.null_blocks
     taken = max(1, decoding_blocks(cut, num_tokens, rules, settings), window_blocks(cut, num_tokens))
     fitting = max(0, blocks) // taken
     slots = state_slots(pool_bytes, cut)
     return fitting if slots is None else min(fitting, slots)
+
+
+def held_back_bytes(cut: PagePlan, rules: EngineRules) -> int:
+    """Return what of a pool holds no tokens: the blocks that the engine keeps empty."""
+    return rules.null_blocks * cut.block_bytes
 
 
 def window_blocks(cut: PagePlan, num_tokens: int) -> int:

@@ -14,6 +14,7 @@ from infcalc.memory.blocks import (
     blocks_of,
     decoding_blocks,
     decoding_bytes,
+    held_back_bytes,
     paged_bytes,
     plan,
     sequences_in,
@@ -151,13 +152,17 @@ def budgets(
     max_num_seqs: int,
     max_num_batched_tokens: int,
     additions: Additions = NOTHING_ADDED,
+    score_cells: int = 0,
+    flash: bool | None = None,
 ) -> tuple[Budget, ...]:
     """Return the budget of a GPU of each pipeline stage.
+
+    ``score_cells`` and ``flash``: the context of a layer's scores where those are held, and whether they are not.
 
     The fraction means what the engine means by it (:class:`FractionBase`). Worked example, vLLM 0.33, Llama 3 70B in
     bf16 on four A100-80: 0.92 x 79.15 GiB - 32.9 weights - 0.5 activation - 1.3 buffers - 1.4 graphs = 36.8 GiB.
     """
-    several = parallelism.num_gpus > gpu.max_per_machine
+    several = joined_gpus(model, parallelism) > gpu.max_per_machine
     share = rules.machines_spread_fraction if several else rules.rank_spread_fraction
     spread = round(share * gpu.cuda_total_bytes) if parallelism.tp * parallelism.pp > 1 else 0
     weights = loaded_per_stage(model, parallelism, rules, quantization, with_mtp=additions.with_mtp)
@@ -188,6 +193,8 @@ def budgets(
             max_num_batched_tokens=max_num_batched_tokens,
             last_stage=stage == last,
             with_encoder=additions.with_encoder and stage == 0,
+            score_cells=score_cells,
+            flash=flash,
         )
         draft = additions.draft_bytes if stage == last else 0
         held = max(0, loaded + adapters + draft - away)
@@ -205,6 +212,11 @@ def budgets(
             )
         )
     return tuple(found)
+
+
+def joined_gpus(model: Model, parallelism: Parallelism) -> int:
+    """Return the GPUs that make one engine: without experts, attention-DP ranks are engines apart."""
+    return parallelism.num_gpus if model.has_experts else parallelism.tp * parallelism.pp
 
 
 def _budget(
@@ -329,6 +341,8 @@ class Room:
     stage: int
     kv_bytes_per_gpu: int
     blocked_bytes: int
+    held_back_bytes: int = 0
+    """Of the pool, what the engine keeps empty."""
     pages: Pages | None = None
     """How the engine cuts that pool, where its layers are of several kinds; None where bytes tell as much."""
 
@@ -370,6 +384,7 @@ def room(
                 stage=budget.stage,
                 kv_bytes_per_gpu=sequence_bytes(parts, per_rank_tokens),
                 blocked_bytes=decoding_bytes(cut, context_tokens, settings),
+                held_back_bytes=min(held_back_bytes(cut, rules), budget.least_pool_bytes),
                 pages=_pages(budget.least_pool_bytes, cut, context_tokens, rules, settings),
             )
         )

@@ -10,17 +10,20 @@ import math
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from infcalc.engines.rules import Band, FractionBase
+from infcalc.engines.rules import Allocator, Band, FractionBase
 from infcalc.frozen import frozen
 from infcalc.memory.blocks import (
     PagePlan,
     Settings,
     blocks_of,
+    context_cells,
+    held_back_bytes,
     plan,
     printed,
     request_blocks,
     sequences_in,
     state_slots,
+    window_blocks,
 )
 from infcalc.memory.budget import combined_bytes
 from infcalc.memory.weights import tower_bytes
@@ -97,7 +100,9 @@ class Ledger:
     request_tokens: int
     """The longest sequence that must fit: ``max_model_len`` where the engine checks it, else the asked length."""
     request_bytes: int
-    """Of one sequence of ``request_tokens``."""
+    """Of one sequence of ``request_tokens``; of an engine that allocates cells, those of all its slots."""
+    held_back_bytes: int
+    """Blocks of the pool that hold no tokens: they must be there besides."""
     needed_bytes: int
     needed_bytes_low: int
     needed_bytes_high: int
@@ -181,10 +186,11 @@ def _of_stage(
     # What an engine does not check at its start must fit all the same where it was asked for.
     wanted = settings.max_model_len if rules.checks_longest else min(context_tokens, settings.max_model_len)
     request = request_bytes(cut, wanted, rules, settings)
-    lacking = max(0, request - budget.least_left_bytes)
+    held_back = held_back_bytes(cut, rules)
+    lacking = max(0, request + held_back - budget.least_left_bytes)
     lines = _lines(model, parallelism, rules, budget, basis)
     counted = [line for line in lines if line.name != "towers"]
-    needed = request + sum(line.num_bytes for line in counted)
+    needed = request + held_back + sum(line.num_bytes for line in counted)
     less = combined_bytes(line.num_bytes - line.low_bytes for line in counted)
     more = combined_bytes(line.high_bytes - line.num_bytes for line in counted)
     reserve = _reserve(gpu, rules, budget)
@@ -222,12 +228,13 @@ def _of_stage(
         num_state_slots=state_slots(least, cut),
         request_tokens=wanted,
         request_bytes=request,
+        held_back_bytes=held_back,
         needed_bytes=needed,
         needed_bytes_low=round(needed - less),
         needed_bytes_high=round(needed + more),
         missing_bytes=lacking,
-        missing_bytes_low=budget.missing_low_bytes + max(0, request - most),
-        missing_bytes_high=budget.missing_high_bytes + max(0, request - lowest),
+        missing_bytes_low=budget.missing_low_bytes + max(0, request + held_back - most),
+        missing_bytes_high=budget.missing_high_bytes + max(0, request + held_back - lowest),
         missing_before_kv_bytes=budget.missing_bytes,
         fits=lacking == 0,
         offload_bytes=budget.offload_bytes,
@@ -243,20 +250,29 @@ def request_bytes(cut: PagePlan, length: int, rules: EngineRules, settings: Sett
     Where recurrent states have a pool of their own, both pools must hold it.
     """
     if cut.fixed_bytes_per_request:
-        return cut.fixed_bytes_per_request + cut.block_bytes * -(-length // cut.block_tokens)
-    pages = cut.block_bytes * request_blocks(cut, length, rules, settings)
+        return cut.fixed_bytes_per_request + cut.block_bytes * _whole_blocks(cut, length, rules, settings)
+    pages = cut.block_bytes * max(_whole_blocks(cut, length, rules, settings), window_blocks(cut, length))
     if not cut.slot_bytes:
         return pages
     ratio = cut.state_pool_ratio
     return max(math.ceil(pages * (1 + ratio)), math.ceil(cut.slot_bytes * (1 + ratio) / ratio))
 
 
+def _whole_blocks(cut: PagePlan, length: int, rules: EngineRules, settings: Settings) -> int:
+    if rules.allocator is Allocator.CELLS:
+        return context_cells(length, settings) // cut.block_tokens
+    if cut.fixed_bytes_per_request:
+        return -(-length // cut.block_tokens)
+    return request_blocks(cut, length, rules, settings)
+
+
 def longest_that_fits(pool_bytes: int, cut: PagePlan, rules: EngineRules, settings: Settings) -> int:
     """Return the largest ``max_model_len`` of which one sequence fits into a pool; 0 where not even one token does."""
     low, high = 0, settings.max_model_len
+    room_bytes = pool_bytes - held_back_bytes(cut, rules)
     while low < high:
         middle = (low + high + 1) // 2
-        if request_bytes(cut, middle, rules, settings) <= pool_bytes:
+        if request_bytes(cut, middle, rules, settings) <= room_bytes:
             low = middle
         else:
             high = middle - 1

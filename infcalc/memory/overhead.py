@@ -58,11 +58,17 @@ def activation_peak(
     max_num_batched_tokens: int,
     last_stage: bool = True,
     with_encoder: bool = True,
+    score_cells: int = 0,
+    flash: bool | None = None,
 ) -> Band:
     """Return the activation peak of one GPU in bytes.
 
+    ``score_cells`` is the context over which a layer's scores are held without ``flash`` attention, by an engine that
+    may run so; ``flash`` None: not known.
+
     Worked example, Llama 3.1 8B on H100 with vLLM 0.19: 3.73 x 1024 x 128,256 x 4 + 1.34 x 8192 x 4096 x 2 bytes is
-    1.91 GiB; the log says 1.89.
+    1.91 GiB; the log says 1.89. llama.cpp, Llama 3 8B, 512 tokens: logits of 250.5 + 8 MiB; without flash attention at
+    8,192 cells 512 + 50 MiB.
     """
     profile = rules.profile
     forward = max((_forward_elements(model, run.layer, parallelism, rules) for run in model.layers), default=0.0)
@@ -70,18 +76,27 @@ def activation_peak(
     hidden_bytes = max_num_batched_tokens * model.hidden_size * _ELEMENT_BYTES
     sampler_bytes = sampler_high_bytes = 0.0
     if last_stage and rules.sampler_logit_copies:
-        logits = max_num_seqs * model.vocab_size * _LOGIT_BYTES
+        rows = max_num_batched_tokens if profile.logits_of_all_tokens else max_num_seqs
+        logits = rows * model.vocab_size * _LOGIT_BYTES
         sampler_bytes = rules.sampler_logit_copies * logits + profile.sampler_hidden_copies * hidden_bytes
         if rules.sampler_high_logit_copies:
             sampler_high_bytes = sampler_bytes + logits * (rules.sampler_high_logit_copies - rules.sampler_logit_copies)
     encoder_bytes = _encoder_bytes(model, parallelism, rules, max_num_batched_tokens) if with_encoder else 0.0
+    score_bytes = 0.0
+    if profile.scores_without_flash and flash is not True:
+        score_bytes = forward_bytes + _query_heads(model) * max_num_batched_tokens * score_cells * _LOGIT_BYTES
+    sampled = f"sampler of the profiling run, {max_num_seqs:,} sequences"
+    if profile.logits_of_all_tokens:
+        sampled = f"graph of the largest micro-batch, {max_num_batched_tokens:,} tokens"
+    scores_source = f"scores of {max_num_batched_tokens:,} tokens over {score_cells:,} cells: no flash attention"
     if profile.beside:
         peak, what = forward_bytes + sampler_bytes, profile.source
     else:
         peak, what = max(
             (forward_bytes, f"forward pass of {max_num_batched_tokens:,} tokens ({profile.source})"),
-            (sampler_bytes, f"sampler of the profiling run, {max_num_seqs:,} sequences ({rules.sampler_source})"),
+            (sampler_bytes, f"{sampled} ({rules.sampler_source})"),
             (encoder_bytes, "the largest picture through the vision tower"),
+            (score_bytes if flash is False else 0.0, scores_source),
         )
     low = _ENCODER_LOW_FRACTION if peak == encoder_bytes else profile.low_fraction
     lowest = peak * low
@@ -95,8 +110,21 @@ def activation_peak(
             f"up to {profile.encoder_high_fraction:g} times the largest picture: several of them, or a video",
         ),
         (sampler_high_bytes, f"sampler of the profiling run, {max_num_seqs:,} sequences: {rules.sampler_high_source}"),
+        (score_bytes * profile.high_fraction, scores_source),
     )
     return Band(value_bytes=round(peak), low_bytes=round(lowest), high_bytes=round(most), source=what, high_source=why)
+
+
+def _query_heads(model: Model) -> int:
+    """Return the most query heads of any layer."""
+    return max(
+        (
+            run.layer.mixer.num_heads
+            for run in model.layers
+            if isinstance(run.layer.mixer, GroupedAttention | LatentAttention | CompressedAttention)
+        ),
+        default=0,
+    )
 
 
 def cuda_graphs(rules: EngineRules, *, max_num_seqs: int) -> Band:

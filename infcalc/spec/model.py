@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infcalc.frozen import frozen
-from infcalc.spec.layers import Layer, LayerRun, Matrix
+from infcalc.spec.layers import Layer, LayerRun, Matrix, MoeFeedForward
 from infcalc.spec.weights import WeightQuantization
 
 
@@ -59,6 +59,11 @@ class Model:
     date: str = ""
     doubts: tuple[str, ...] = ()
     """What is not certain about this entry; printed whenever it is used."""
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether some layers route tokens to experts."""
+        return any(isinstance(run.layer.feed_forward, MoeFeedForward) for run in self.layers)
 
     @property
     def num_layers(self) -> int:

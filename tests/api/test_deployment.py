@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from infcalc.api.changes import Candidate, Kind, can_serve
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, resolve, single_kv_dtype
+from infcalc.api.filling import memory
 from infcalc.errors import UnknownName, UsageError
 from infcalc.spec.parallelism import Parallelism
 
@@ -220,3 +222,43 @@ def test_the_engine_is_told_what_it_serves() -> None:
 
     assert fraction(models=("qwen3.5-27b",)) == 0.95 * fraction(models=("qwen3.5-27b",), text_only=True)
     assert fraction(models=("deepseek-v3",)) < fraction(models=("qwen3-32b",))
+
+
+@pytest.mark.parametrize(
+    ("ask", "share", "mend"),
+    [
+        (Ask(models=("qwen3-235b-a22b-fp8",), num_gpus=8), "192 of experts.gate", "use --ep 8 or TP 4"),
+        (Ask(models=("qwen3-235b-a22b-fp8",), num_gpus=8, engine="sglang"), "192 of experts.gate", "use --ep 8"),
+        # The dense layers are split all the same.
+        (Ask(models=("deepseek-v3",), num_gpus=32), "576 of gate", "use TP 16"),
+        (Ask(models=("deepseek-v3",), num_gpus=32, ep=32), "576 of gate", "use TP 16"),
+    ],
+)
+def test_a_share_of_half_a_block_of_weights_is_refused_by_engines(ask: Ask, share: str, mend: str) -> None:
+    (said,) = (text for text in resolved(replace(ask, gpus=("h100",))).warnings if "share a scale" in text)
+    assert share in said
+    assert mend in said
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        Ask(models=("qwen3-235b-a22b-fp8",), num_gpus=4),
+        Ask(models=("qwen3-235b-a22b-fp8",), num_gpus=8, ep=8),
+        Ask(models=("qwen3-235b-a22b-fp8",), num_gpus=8, weights="bf16"),
+        Ask(models=("deepseek-v3",), num_gpus=8),
+        Ask(models=("deepseek-v3",), num_gpus=16),
+    ],
+)
+def test_shares_of_whole_blocks_are_taken(ask: Ask) -> None:
+    assert not any("share a scale" in text for text in resolved(replace(ask, gpus=("h100",))).warnings)
+
+
+def test_ranks_that_split_a_block_are_no_mend() -> None:
+    ask = Ask(models=("qwen3-235b-a22b-fp8",), gpus=("h100",), num_gpus=2, kv_dtypes=("bf16",))
+    offered = [change.change for change in memory(ask).result.changes]
+    assert any(change.startswith("--gpus 4") for change in offered)
+    wider = replace(ask, num_gpus=8)
+    one = resolved(wider)
+    candidate = Candidate(kind=Kind.GPUS, value="8", text="--gpus 8", ask=wider)
+    assert not can_serve(candidate, one, kv_format(one, "bf16")[0])

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from infcalc.api import Ask, Load, concurrency, memory
+from infcalc.api import Ask, Load, concurrency, kv, memory
 from infcalc.api.answer import Answer
 from infcalc.api.deployment import load, resolve
+from infcalc.api.expecting import expected
 from infcalc.api.filling import MemoryResult
 from infcalc.api.servers import room_for
 from infcalc.cli.app import run
+from infcalc.engines.logs.reading import Quantity
 from infcalc.errors import UsageError
 from infcalc.report.views import memory as views
 from infcalc.spec.kv import KV_FORMATS
@@ -22,6 +27,10 @@ def one_h100(model: str, **asked: object) -> Answer[MemoryResult]:
     return filled(**{"models": (model,), "gpus": ("h100",), "num_gpus": 1} | asked)
 
 
+def one_h100_of(context: int, model: str) -> Answer[MemoryResult]:
+    return filled((context,), models=(model,), gpus=("h100",), num_gpus=1)
+
+
 def headline(answer: Answer[MemoryResult]) -> str:
     return " ".join(views.view(answer).findings)
 
@@ -29,11 +38,15 @@ def headline(answer: Answer[MemoryResult]) -> str:
 def test_what_only_starts_with_other_values_says_so() -> None:
     states = one_h100("qwen3.5-27b")
     (flag,) = states.result.starts_with
-    assert flag == f"--max-num-seqs {states.result.kv_blocks}"
+    number = int(flag.removeprefix("--max-num-seqs "))
+    assert number <= states.result.kv_blocks
     assert (states.result.fits, states.result.starts_as_asked) == (True, False)
     assert f"fits with {flag}" in headline(states)
-    fewer = one_h100("qwen3.5-27b", max_num_seqs=states.result.kv_blocks)
+    # The figures are those of a start with that flag, and one sequence more does not start.
+    fewer = one_h100("qwen3.5-27b", max_num_seqs=number)
     assert (fewer.result.starts_as_asked, fewer.result.starts_with) == (True, ())
+    assert fewer.result.kv_pool_bytes == states.result.kv_pool_bytes
+    assert one_h100("qwen3.5-27b", max_num_seqs=number + 1).result.starts_with == (flag,)
     assert "fits," in headline(fewer)
 
 
@@ -50,7 +63,71 @@ def test_a_fraction_that_is_not_free_does_not_start() -> None:
     assert greedy.result.starts_as_asked is False
     (flag,) = greedy.result.starts_with
     assert flag.startswith("--gpu-memory-utilization 0.9")
-    assert one_h100("llama3-8b", memory_fraction=float(flag.split()[1])).result.starts_as_asked
+    as_told = one_h100("llama3-8b", memory_fraction=float(flag.split()[1])).result
+    assert as_told.starts_as_asked
+    # The figures are those of the fraction that starts.
+    assert (greedy.result.kv_pool_bytes, greedy.result.sequences) == (as_told.kv_pool_bytes, as_told.sequences)
+    (asked,) = (item for item in greedy.inputs if item.name == "memory_fraction")
+    assert (asked.value, "1 given" in asked.origin) == (float(flag.split()[1]), True)
+
+
+@pytest.mark.parametrize("question", [kv, concurrency])
+def test_pools_of_a_fraction_that_is_not_free_are_those_of_one_that_is(question: Callable[[Ask], Answer[Any]]) -> None:
+    greedy, told = (question(Ask(memory_fraction=share)) for share in (0.9999, 0.99))
+    assert greedy.results == told.results
+    assert any("--gpu-memory-utilization 0.99 assumed here" in text for text in greedy.warnings)
+
+
+def test_a_change_is_told_with_all_that_was_assumed() -> None:
+    # Neither the model's own 163,840 tokens nor 4,096 fit.
+    lacking = filled(models=("deepseek-v3",), gpus=("h100",), num_gpus=8)
+    assert any("takes the 163,840 tokens" in text and "lacks" in text for text in lacking.warnings)
+    assert lacking.result.max_model_len == 4096
+    for change in lacking.result.changes:
+        own = 4096 if "--max-model-len 4096" in change.change else 163_840
+        assert change.max_model_len == own
+
+
+def test_a_shorter_longest_sequence_holds_sequences_of_that_length() -> None:
+    tight = one_h100_of(32_768, "qwen3-32b")
+    (shorter,) = (change for change in tight.result.changes if change.change.startswith("--max-model-len"))
+    assert (shorter.context_tokens, shorter.max_model_len) == (32_336, 32_336)
+    assert shorter.sequences == 1
+    others = [change for change in tight.result.changes if change is not shorter]
+    assert {change.context_tokens for change in others} == {32_768}
+
+
+def test_one_sequence_fits_only_beside_the_empty_block() -> None:
+    asked = {"models": ("qwen3-32b",), "gpus": ("h100",), "num_gpus": 1}
+    full = filled((32_352,), **asked, max_model_len=32_352)
+    assert (full.exit_code, full.result.fits, full.result.sequences) == (3, False, 0)
+    held = filled((32_336,), **asked, max_model_len=32_336)
+    assert (held.exit_code, held.result.fits, held.result.sequences) == (0, True, 1)
+
+
+def test_the_automatic_length_of_vllm_has_an_answer() -> None:
+    with pytest.raises(UsageError) as caught:
+        filled(max_model_len=-1)
+    assert "leave it out" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("model", ["llama3.1-8b", "gemma-3-27b", "qwen3-next-80b", "gpt-oss-20b"])
+@pytest.mark.parametrize("slots", [None, 1, 3])
+def test_memory_and_compare_have_one_rule_of_llama_cpp(model: str, slots: int | None) -> None:
+    ask = Ask(models=(model,), gpus=("b300",), num_gpus=1, engine="llama.cpp", max_model_len=32_768, max_num_seqs=slots)
+    (deployment,) = resolve(ask, load(ask))
+    found = memory(ask).result
+    number = slots or 4
+    told = expected(deployment, KV_FORMATS["bf16"], sequences=number, streams=number if slots else 1).spans
+    state = told[Quantity.STATE].value if Quantity.STATE in told else 0
+    assert found.kv_buffer_bytes == told[Quantity.POOL].value + state
+    assert found.kv_cache_tokens == told[Quantity.TOKENS].value
+    compute = told[Quantity.COMPUTE]
+    assert (found.activation_bytes, found.activation_bytes_low, found.activation_bytes_high) == (
+        compute.value,
+        compute.low,
+        compute.high,
+    )
 
 
 def test_what_does_not_fit_does_not_start() -> None:
@@ -144,4 +221,4 @@ def test_a_length_is_lowered_to_what_the_least_rank_holds() -> None:
     shorter = filled(models=("deepseek-v3",), gpus=("a100-80gb",), num_gpus=16, weights="int4", memory_fraction=0.44)
     assert shorter.result.fits
     assert shorter.result.starts_with
-    assert shorter.result.max_model_len == shorter.result.kv_blocks * shorter.result.block_tokens
+    assert shorter.result.max_model_len == (shorter.result.kv_blocks - 1) * shorter.result.block_tokens

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from infcalc import files
-from infcalc.api.ledger import state_warnings
+from infcalc.api.ledger import with_admitted_sequences
 from infcalc.api.scoring import ValidationSummary
 from infcalc.api.validating import ValidationCase, ValidationResult, evidence, predict, validate_memory, validated
 from infcalc.errors import FileProblem
@@ -250,7 +250,7 @@ def test_a_started_engine_was_asked_for_no_more_sequences_than_it_has_states_for
     }
     asked = [predict({**entry, **more}, files.load_catalog()) for more in ({}, {"max_num_seqs": 1024})]
     assert [one.deployment.max_num_seqs for one in asked] == [256, 1024]
-    few, many = (state_warnings(one.deployment, KV_FORMATS["bf16"], 4096) for one in asked)
+    few, many = (with_admitted_sequences(one.deployment, KV_FORMATS["bf16"], 4096)[1] for one in asked)
     assert few == []
     assert "--max-num-seqs" in many[0]
     assert asked[0].ledger.kv_pool_bytes > asked[1].ledger.kv_pool_bytes

@@ -172,8 +172,33 @@ def test_buffers_by_vendor_and_memory() -> None:
         for gpu in (replace(A100, vendor="AMD"), replace(A100, unified_memory=True))
     )
     assert (rocm, unified) == (round(0.55 * GIB), 2 * GIB)
-    assert engine_rules("vllm", None, A100, tp=1, dp=8).non_torch == engine_rules("vllm", None, A100, tp=8).non_torch
+    wide = engine_rules("vllm", None, A100, tp=8).non_torch
+    assert engine_rules("vllm", None, A100, tp=1, dp=8, served=Served(experts=True)).non_torch == wide
     assert engine_rules("vllm", None, A100, tp=1, pp=4).non_torch == engine_rules("vllm", None, A100, tp=1).non_torch
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_attention_ranks_of_a_model_without_experts_have_no_buffers_for_each_other(engine: str) -> None:
+    alone = engine_rules(engine, None, A100, tp=1).non_torch
+    assert engine_rules(engine, None, A100, tp=1, dp=8).non_torch == alone
+    assert engine_rules(engine, None, A100, tp=1, dp=8, served=Served(experts=True)).non_torch != alone
+
+
+@pytest.mark.parametrize("on", [A100, H100])
+def test_buffers_grow_up_to_the_ranks_that_were_measured(on: Gpu) -> None:
+    eight, more = (engine_rules("vllm", "0.11", on, tp=tp).non_torch for tp in (8, 64))
+    four = engine_rules("vllm", "0.11", on, tp=4).non_torch
+    assert four.value_bytes < eight.value_bytes
+    ends = ((one.value_bytes, one.low_bytes, one.high_bytes) for one in (eight, more))
+    assert len(set(ends)) == 1
+    assert "of 64 ranks taken as of 8" in more.source
+    assert "taken as of" not in eight.source
+
+
+@pytest.mark.parametrize("measured_gib", [0.54, 0.55, 1.38])
+def test_buffers_of_two_hopper_gpus_up_to_0_11_lie_in_their_band(measured_gib: float) -> None:
+    found = engine_rules("vllm", "0.11.0", H100, tp=2).non_torch
+    assert found.low_bytes <= measured_gib * GIB <= found.high_bytes
 
 
 def test_engine_v1_needs_ampere() -> None:

@@ -203,6 +203,22 @@ def test_every_row_names_formats_that_exist_and_a_source(record: dict[str, tuple
         assert row.text
 
 
+@pytest.mark.parametrize("form", ["int4", "int8", "fp8", "nvfp4"])
+def test_a_version_between_two_that_were_read_names_both_and_their_sources(form: str) -> None:
+    for minor in range(5, 34):
+        found = kv_verdict("vllm", f"0.{minor}", gpu("h100"), form, cache=CacheKind.GROUPED)
+        assert found.source, (form, minor)
+    between = kv_verdict("vllm", "0.25", gpu("h100"), "int4", cache=CacheKind.GROUPED)
+    assert between.status is Status.UNKNOWN
+    assert "before 0.22: no int4 KV cache up to 0.21" in between.text
+    assert "from 0.26 on: only as int4_per_token_head" in between.text
+    assert "0.21.0" in between.source
+    assert "40835" in between.source
+    # Of a version before all that were read, the first of those.
+    early = kv_verdict("tensorrt-llm", "1.2", gpu("b200"), "nvfp4", cache=CacheKind.GROUPED)
+    assert "from 1.3 on" in early.text
+
+
 @pytest.mark.parametrize("rows", [*KV.values(), *WEIGHTS.values()])
 def test_no_row_is_hidden_behind_an_earlier_one(rows: tuple[Line, ...]) -> None:
     for index, line in enumerate(rows):

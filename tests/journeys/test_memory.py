@@ -133,7 +133,9 @@ def test_drafts_adapters_and_pictures_are_lines(capsys: Capture) -> None:
     assert lines("--mtp-tokens", "1")["weights"] - plain["weights"] == pytest.approx(0.79 * GIB, rel=0.02)
     assert lines("--lora-rank", "16", "--max-loras", "4")["lora"] == 4 * lines("--lora-rank", "16")["lora"] > 0
     assert lines("--text-only", "--max-num-seqs", "8")["activation"] < plain["activation"]
-    assert lines("--cpu-offload-gb", "10")["pool"] - plain["pool"] == pytest.approx(10 * GIB, rel=0.02)
+    # Few sequences: what the engine admits of them, and with it the activation, does not depend on the pool.
+    few = ("--max-num-seqs", "8")
+    assert lines("--cpu-offload-gb", "10", *few)["pool"] - lines(*few)["pool"] == pytest.approx(10 * GIB, rel=0.02)
 
 
 def test_the_bar_and_the_table(capsys: Capture) -> None:

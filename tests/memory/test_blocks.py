@@ -12,6 +12,7 @@ from infcalc.engines.rules import EngineRules, engine_rules
 from infcalc.memory.blocks import (
     PagePlan,
     Settings,
+    context_cells,
     decoding_blocks,
     decoding_bytes,
     plan,
@@ -20,8 +21,10 @@ from infcalc.memory.blocks import (
     sequences_in,
     tokens_of,
     window_blocks,
+    window_cells,
 )
 from infcalc.memory.kv import kv_components, slope_bytes_per_token
+from infcalc.memory.ledger import request_bytes
 from infcalc.spec.kv import KV_FORMATS
 from infcalc.spec.layers import RecurrentMixer
 from infcalc.spec.parallelism import Parallelism
@@ -245,6 +248,35 @@ def test_llama_cpp_allocates_each_sequence_its_windows() -> None:
     assert sequences_in(10 * (windows + 4096 * 81_920), found, 4096, here, settings) == 10
     assert sequences_in(10 * (windows + 4096 * 81_920) - 1, found, 4096, here, settings) == 9
     assert tokens_of(10 * windows, found, settings) == 0
+
+
+@pytest.mark.parametrize(
+    ("slots", "unified", "full_cells", "cells"),
+    # Four windows and one micro-batch in one stream, or four streams of a window and a micro-batch each.
+    [(1, True, 32_768, 1536), (4, True, 32_768, 4608), (4, False, 32_768, 6144), (3, False, 33_024, 4608)],
+)
+def test_windows_and_cells_of_llama_cpp_are_those_of_all_slots(
+    slots: int, unified: bool, full_cells: int, cells: int
+) -> None:
+    settings = Settings(
+        block_tokens=256, max_model_len=32_768, max_num_batched_tokens=512, num_slots=slots, unified_cache=unified
+    )
+    here = rules_of("llama.cpp")
+    found = plan(shipped("gemma-3-27b"), KV_FORMATS["bf16"], Parallelism(), here, settings)
+    assert (context_cells(32_768, settings), window_cells(1024, settings)) == (full_cells, cells)
+    assert request_bytes(found, 32_768, here, settings) == 8192 * (10 * full_cells + 52 * cells)
+    # A further sequence takes a slot of its own.
+    assert decoding_bytes(found, 4096, settings) == 8192 * (10 * 4096 + 52 * 1536)
+
+
+def test_states_of_llama_cpp_are_those_of_all_slots() -> None:
+    settings = Settings(block_tokens=256, max_model_len=4096, max_num_batched_tokens=512)
+    here, model = rules_of("llama.cpp"), shipped("qwen3-next-80b")
+    one, four = (
+        plan(model, KV_FORMATS["bf16"], Parallelism(), here, replace(settings, num_slots=slots)) for slots in (1, 4)
+    )
+    assert four.fixed_bytes_per_request == 4 * one.fixed_bytes_per_request
+    assert four.decoding_bytes_per_request == one.decoding_bytes_per_request == one.fixed_bytes_per_request
 
 
 def test_compressed_caches_hold_a_window_and_the_inputs_of_their_compressors() -> None:

@@ -95,7 +95,9 @@ def test_what_is_needed_is_every_line_and_one_longest_sequence() -> None:
     of = deployment(max_model_len=8192)
     found = book(of)
     assert found.request_bytes == 8192 * 131_072
-    assert found.needed_bytes == counted(found) + found.request_bytes
+    # Of vLLM's blocks one holds no tokens.
+    assert found.held_back_bytes == found.block_bytes == 16 * 131_072
+    assert found.needed_bytes == counted(found) + found.request_bytes + found.held_back_bytes
     assert (found.missing_bytes, found.fits) == (0, True)
 
 
@@ -105,9 +107,10 @@ def test_what_is_missing_of_the_longest_sequence() -> None:
     pool = book(of).kv_pool_bytes
     tight = replace(of, additions=replace(of.additions, draft_bytes=pool - GIB // 2))
     found = book(tight)
-    assert (found.missing_bytes, found.missing_before_kv_bytes, found.fits) == (GIB // 2, 0, False)
+    empty = found.held_back_bytes
+    assert (found.missing_bytes, found.missing_before_kv_bytes, found.fits) == (GIB // 2 + empty, 0, False)
     over = book(replace(of, additions=replace(of.additions, draft_bytes=pool + GIB)))
-    assert (over.missing_bytes, over.missing_before_kv_bytes, over.kv_pool_bytes) == (2 * GIB, GIB, 0)
+    assert (over.missing_bytes, over.missing_before_kv_bytes, over.kv_pool_bytes) == (2 * GIB + empty, GIB, 0)
     none = book(replace(of, additions=replace(of.additions, draft_bytes=pool + 20 * GIB)))
     assert (none.kv_pool_bytes_low, none.kv_pool_bytes, none.kv_pool_bytes_high) == (0, 0, 0)
 
@@ -173,7 +176,7 @@ def test_no_more_fits_than_the_engines_own_blocks_hold(gpu: str, asked: dict[str
 def test_what_the_least_rank_lacks_is_missing() -> None:
     of = deployment("llama3-70b", "h100", 16, max_model_len=8192)
     pool, behind = book(of).kv_pool_bytes, deployment_budgets(of)[0].behind_bytes
-    need = book(of).request_bytes
+    need = book(of).request_bytes + book(of).held_back_bytes
     for more, missing in ((pool - behind - need, 0), (pool - need, behind), (pool + GIB, behind + need + GIB)):
         full = replace(of, additions=replace(of.additions, draft_bytes=more))
         assert (book(full).missing_bytes, book(full).fits) == (missing, missing == 0)
@@ -254,11 +257,41 @@ def test_the_longest_that_fits_fits_and_one_more_block_does_not(model: str, pool
 
     def taken(length: int) -> int:
         if pages.fixed_bytes_per_request:
-            return pages.fixed_bytes_per_request + pages.block_bytes * -(-length // pages.block_tokens)
-        return pages.block_bytes * request_blocks(pages, length, of.rules, settings)
+            return pages.fixed_bytes_per_request + pages.block_bytes * (1 - (-length // pages.block_tokens))
+        return pages.block_bytes * (1 + request_blocks(pages, length, of.rules, settings))
 
     assert longest == 0 or taken(longest) <= pool
     assert longest == of.max_model_len or taken(longest + 1) > pool
+
+
+@given(pool_gib=st.floats(0.001, 60))
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp"])
+@pytest.mark.parametrize("model", ["llama3-8b", "gpt-oss-20b", "qwen3.5-27b", "deepseek-v4-flash", "gemma-3-27b"])
+def test_where_one_longest_sequence_fits_there_is_room_for_one(model: str, engine: str, pool_gib: float) -> None:
+    of = deployment(model, engine=engine)
+    settings, pages, pool = page_settings(of), cut(of), int(pool_gib * GIB)
+    longest = longest_that_fits(pool, pages, of.rules, settings)
+    assert not longest or sequences_in(pool, pages, longest, of.rules, settings) >= 1
+
+
+def test_the_empty_block_holds_no_sequence() -> None:
+    # A pool of exactly 2,022 blocks: 2,021 of them hold tokens.
+    of = deployment("qwen3-32b", max_model_len=32_352)
+    pages = cut(of)
+    assert longest_that_fits(2022 * pages.block_bytes, pages, of.rules, page_settings(of)) == 2021 * 16
+    pool = book(of).kv_pool_bytes
+    full = replace(of, additions=replace(of.additions, draft_bytes=pool - 2022 * pages.block_bytes))
+    found = book(full, 32_352)
+    assert (found.kv_blocks, found.sequences, found.fits, found.missing_bytes) == (2022, 0, False, pages.block_bytes)
+
+
+def test_attention_ranks_without_experts_are_engines_of_one_machine() -> None:
+    alone, several = (deployment("llama3-8b", gpus=64, tp=1, dp=64), deployment("llama3-8b", gpus=1))
+    pools = [book(one).kv_pool_bytes for one in (alone, several)]
+    assert pools[0] == pools[1]
+    assert not alone.warnings
+    experts = deployment("qwen3-30b-a3b", gpus=64, tp=1, dp=64)
+    assert any("several machines" in text for text in experts.warnings)
 
 
 def test_a_doubt_names_what_its_high_end_comes_from() -> None:

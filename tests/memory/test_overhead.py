@@ -263,6 +263,32 @@ def test_decoder_buffers_of_tensorrt_llm_lie_beside_the_forward_pass() -> None:
     assert band.value_bytes == round(4.9 * 256 * 128_256 * 4 + (4.0 * 4096 + 3 * 14_336) * 1000 * 2)
 
 
+def llama_cpp(flash: bool | None, cells: int = 8192) -> tuple[float, float, float]:
+    here = engine_rules("llama.cpp", None, h100(), tp=1)
+    found = activation_peak(
+        shipped("llama3-8b"),
+        Parallelism(),
+        here,
+        max_num_seqs=4,
+        max_num_batched_tokens=512,
+        score_cells=cells,
+        flash=flash,
+    )
+    return found.value_bytes, found.low_bytes, found.high_bytes
+
+
+def test_llama_cpp_reserves_the_logits_of_a_micro_batch_or_the_scores_of_a_layer() -> None:
+    logits = (128_256 + 4096) * 512 * 4
+    scores = 32 * 512 * 8192 * 4 + (2 * 4096 + 3 * 14_336) * 512 * 2
+    # A log of this model says 258.5 MiB.
+    assert logits == 258.5 * MIB
+    assert llama_cpp(True) == (logits, round(0.8 * logits), round(1.4 * logits))
+    assert llama_cpp(False) == (scores, round(0.8 * scores), round(1.4 * scores))
+    # Not known: expected with flash attention, which is the default, and at most without.
+    assert llama_cpp(None) == (logits, round(0.8 * logits), round(1.4 * scores))
+    assert llama_cpp(False, cells=256)[0] == logits
+
+
 def test_ends_of_the_activation() -> None:
     model = shipped("llama3-8b")
 
