@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from infcalc.api.deployment import Ask, load, resolve
 from infcalc.api.floors import FloorClock, host_link_bytes_per_s, offload_step_s
 from infcalc.api.offer import Offer
-from infcalc.api.speed import SpeedResult, estimate
+from infcalc.api.speed import SpeedResult, estimate, machine_of, site_of
+from infcalc.api.steps import decode_step, prefill_step
 from infcalc.errors import InfcalcError
 from infcalc.lowering.ops import Decode, Prefill, StepShape, operations
 from infcalc.memory.weights import weights_total_bytes
@@ -19,6 +20,7 @@ from infcalc.roofline.price import compute_precision
 from infcalc.spec.kv import KV_FORMATS
 from infcalc.units import GIB
 
+CATALOG = load(Ask())
 LAWFUL = settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
@@ -161,3 +163,22 @@ def test_offloaded_weights_come_over_the_link_of_the_host() -> None:
     assert result.step is not None
     host = next(part for part in result.step.parts if part.name == "weights from the host")
     assert host.bound_by == "link"
+
+
+@pytest.mark.parametrize("model", sorted(load(Ask()).names("models")))
+def test_every_part_of_a_step_has_the_floor_of_its_work(model: str) -> None:
+    ask = Ask(models=(model,), gpus=("h200-sxm-141gb",), tp=8)
+    try:
+        (deployment,) = resolve(ask, CATALOG)
+        machine = machine_of(site_of(ask, deployment, CATALOG))
+    except InfcalcError as problem:
+        pytest.skip(f"not on 8 GPUs: {problem}")
+    shapes = {
+        decode_step(machine.stepping, 16, 1000): StepShape(decodes=(Decode(context_tokens=1000, num_sequences=16),)),
+        prefill_step(machine.stepping, 2000, 0): StepShape(prefills=(Prefill(new_tokens=2000, cached_tokens=0),)),
+    }
+    for step, shape in shapes.items():
+        ideal = sum(part.time_s for stage in machine.floors.stages(shape) for part in stage.parts)
+        # Nothing is left out, and no part is faster than its own work allows.
+        assert sum(part.floor_s for part in step.parts) == pytest.approx(ideal)
+        assert all(part.time_s.value >= part.floor_s * (1 - 1e-9) for part in step.parts)
