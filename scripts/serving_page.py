@@ -17,12 +17,15 @@ from infcalc import files
 from infcalc.api.bands import Kind
 from infcalc.api.scoring import summary
 from infcalc.api.validating_serving import AT_RATE, QUANTITIES, validated_serving
+from infcalc.engines.pace import FACTORS, paces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from infcalc.api.scoring import ValidationSummary
     from infcalc.api.validating_serving import ServingCase
+    from infcalc.engines.pace import Footing, Pace
+    from infcalc.engines.rules import Since
 
 PAGE = ROOT / "docs" / "serving_accuracy.md"
 TARGETS = RUNS.with_name("serving_targets.yaml")
@@ -52,9 +55,8 @@ _HEADS = ["figures", "median", "mean", "p90", "worst", "in band"]
 _BY_HAND = (
     ("what a layer adds between kernels, a step, and each running sequence, by engine and version", "engines/pace.py"),
     ("front end: per request, per streamed token, on the way, by engine and version", "engines/pace.py"),
+    *((f"{one.what}: {one.value}", "engines/pace.py") for one in FACTORS),
     ("kernels that launch one by one beyond the graphs of vLLM V0", "engines/pace.py"),
-    ("latent attention with experts in its first months: twice as long", "engines/pace.py"),
-    ("most that matrix-vector kernels of llama.cpp read per multiprocessor", "engines/pace.py"),
     ("requests per client where a run does not state how many there were: ten", "api/validating_serving.py"),
 )
 
@@ -154,7 +156,9 @@ def page() -> str:
         "",
         *_bands(cases, held_to),
         "",
-        *_left_out(without, held_to),
+        *_left_out(_as_shipped(without, cases), held_to),
+        "",
+        *_footings(),
         "",
     ]
     for name, split in _SPLITS.items():
@@ -163,23 +167,28 @@ def page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _classes(cases: Sequence[ServingCase], held_to: Mapping[str, Any]) -> list[str]:
-    wanted = {(goal["quantity"], goal["class"], tuple(goal.get("loads", ()))): goal for goal in held_to["goals"]}
-    found = ["## By class", "", *_header(["quantity", "class"], [*_HEADS, "goal (median / p90)", "met"])]
+def classes(cases: Sequence[ServingCase]) -> Iterator[tuple[str, Kind, tuple[str, ...], ValidationSummary]]:
+    """Yield every class that was measured: quantity, kind, the loads that it is of (all where none is named)."""
     for quantity in QUANTITIES:
         for kind in Kind:
             for loads in ((), ("batch", "concurrency"), (AT_RATE,)):
                 if loads and (quantity != "ttft_s" or kind is Kind.BURST):
                     continue
-                members = of(cases, quantity, kind, loads)
-                row = summary(quantity, kind, members)
-                if not row.cases:
-                    continue
-                goal = wanted.get((quantity, kind, loads))
-                title = {(): str(kind), (AT_RATE,): f"{kind}, at a rate"}.get(
-                    loads, f"{kind}, {' or '.join(loads)} stated"
-                )
-                found.append(_cells([_NAMES[quantity], title, *_figures(row), *_against(row, goal)]))
+                row = summary(quantity, kind, of(cases, quantity, kind, loads))
+                if row.cases:
+                    yield quantity, kind, loads, row
+
+
+def _titled(kind: Kind, loads: tuple[str, ...]) -> str:
+    return {(): str(kind), (AT_RATE,): f"{kind}, at a rate"}.get(loads, f"{kind}, {' or '.join(loads)} stated")
+
+
+def _classes(cases: Sequence[ServingCase], held_to: Mapping[str, Any]) -> list[str]:
+    wanted = {(goal["quantity"], goal["class"], tuple(goal.get("loads", ()))): goal for goal in held_to["goals"]}
+    found = ["## By class", "", *_header(["quantity", "class"], [*_HEADS, "goal (median / p90)", "met"])]
+    for quantity, kind, loads, row in classes(cases):
+        goal = wanted.get((quantity, kind, loads))
+        found.append(_cells([_NAMES[quantity], _titled(kind, loads), *_figures(row), *_against(row, goal)]))
     return found
 
 
@@ -217,6 +226,15 @@ def _goal_table(
     return text
 
 
+def outside_as_shipped(cases: Sequence[ServingCase], low: float, high: float) -> list[str]:
+    """Return the classes of whose figures the shipped bands hold too few or too many."""
+    return [
+        f"as shipped: {_NAMES[quantity]} of {_titled(kind, loads)} {row.band_coverage_fraction:.0%} of {row.cases}"
+        for quantity, kind, loads, row in classes(cases)
+        if row.band_coverage_fraction is not None and not low <= row.band_coverage_fraction <= high
+    ]
+
+
 def _bands(cases: Sequence[ServingCase], held_to: Mapping[str, Any]) -> list[str]:
     made = drawn(cases)
     shares = held_out(cases, made)
@@ -242,8 +260,11 @@ def _bands(cases: Sequence[ServingCase], held_to: Mapping[str, Any]) -> list[str
         for name, one in made[table].items():
             cells = [_NAMES[table], name or "all", f"{one.num_figures}", f"{one.num_clusters}"]
             found.append(_cells([*cells, f"{one.low:g} to {one.high:g}", f"{one.held_out_coverage:.0%}"]))
-    outside = [
-        f"{_NAMES[table]} of {kind} {share:.0%}" for (table, kind), share in shares.items() if not low <= share <= high
+    outside = outside_as_shipped(cases, low, high)
+    outside += [
+        f"held out: {_NAMES[table]} of {kind} {share:.0%}"
+        for (table, kind), share in shares.items()
+        if not low <= share <= high
     ]
     inside = [
         f"{_NAMES[table]} of {kind} {share:.0%}" for (table, kind), share in shares.items() if low <= share <= high
@@ -255,8 +276,28 @@ def _bands(cases: Sequence[ServingCase], held_to: Mapping[str, Any]) -> list[str
         *(f"- {one}" for one in inside),
     ]
     if outside:
-        found += ["", "Outside, where few sources were measured:", "", *(f"- {one}" for one in outside)]
+        found += [
+            "",
+            "Outside, for few sources were measured, or one differs from the others:",
+            "",
+            *(f"- {one}" for one in outside),
+        ]
     return found
+
+
+def _as_shipped(without: Mapping[str, Any], cases: Sequence[ServingCase]) -> dict[str, Any]:
+    """Return the table of left-out sources with the errors of the shipped overheads as they are now."""
+
+    def row(one: Mapping[str, Any], members: Sequence[ServingCase]) -> dict[str, Any]:
+        return dict(one) | {"shipped": summary("", "", members).median_abs_error_fraction or 0.0}
+
+    return dict(without) | {
+        "classes": [row(one, of(cases, one["quantity"], one["class"])) for one in without["classes"]],
+        "sources": [
+            row(one, [case for case in cases if (case.group, case.quantity) == (one["source"], one["quantity"])])
+            for one in without["sources"]
+        ],
+    }
 
 
 def _left_out(without: Mapping[str, Any], held_to: Mapping[str, Any]) -> list[str]:
@@ -287,6 +328,8 @@ def _left_out(without: Mapping[str, Any], held_to: Mapping[str, Any]) -> list[st
             for one in without["factors"]
         ),
         "",
+        *_text(*_agreed(without)),
+        "",
         f"The goal: left out at most {most - 1:.0%} above in-sample. Missed by:",
         "",
         *(
@@ -314,6 +357,73 @@ def _left_out(without: Mapping[str, Any], held_to: Mapping[str, Any]) -> list[st
             "",
         ]
     return found[:-1]
+
+
+def _agreed(without: Mapping[str, Any]) -> list[str]:
+    """Return which overheads every fit moves the same way: what is shipped is not what these runs would choose."""
+    found = []
+    for text, end in (("lower", "most"), ("higher", "least")):
+        names = [
+            f"{one['overhead']} ({one['era']}, x {one['all']:g})"
+            for one in without["factors"]
+            if (one[end] < 1 if text == "lower" else one[end] > 1)
+        ]
+        if names:
+            found.append(f"Every fit, whatever source is left out, wants it {text}: {'; '.join(names)}.")
+    return (
+        [*found, "Values stay as they are until other runs say the same: these are not the only ones."] if found else []
+    )
+
+
+def _footings() -> list[str]:
+    """Return each value that was set by hand, with the sources whose runs were in view."""
+    found = [
+        "## What overheads rest on",
+        "",
+        *_text(
+            "All were set by hand with the runs of the named sources in view, by nothing better: where one source is",
+            "named, or none, a value is as good as that. `estimate --explain` says it beside each value. Prompts are",
+            f"tokenised at 2 us per token, {_steps_of(paces())[0][1].value.footing('prompt_token_s').text}.",
+        ),
+        "",
+        *_header(
+            ["engine"],
+            ["per layer, us", "step, ms", "sequence, us", "request, ms", "token, us", "on the way, ms"],
+            ["overheads of a step", "front end", "on the way"],
+        ),
+    ]
+    for engine, step in _steps_of(paces()):
+        pace = step.value
+        numbers = (
+            1e6 * pace.per_layer_s,
+            1e3 * pace.per_step_s,
+            1e6 * pace.per_sequence_s,
+            1e3 * pace.request_s,
+            1e6 * pace.token_s,
+            1e3 * pace.latency_s,
+        )
+        since = ".".join(map(str, step.version))
+        name = engine if not any(step.version) else f"{engine} from {since}"
+        footings = [_sources(one) for one in (pace.steps, pace.front_end, pace.latency)]
+        found.append(_cells([name, *(f"{number:.3g}" for number in numbers), *footings]))
+    found += ["", "Kernels of an engine that are slower than those that were timed, and launches without graphs:", ""]
+    found += [f"- {one.what}: {one.value}; {one.footing.text}" for one in FACTORS]
+    eager = {step.value.eager: step.value for _, step in _steps_of(paces())}
+    found += [
+        f"- {1e6 * pace.eager_layer_s:.0f} us for a layer and {1e6 * pace.eager_message_s:.0f} us for a message at "
+        f"least where kernels are launched one by one; {footing.text}"
+        for footing, pace in eager.items()
+    ]
+    return found
+
+
+def _steps_of(known: Mapping[str, Sequence[Since[Pace]]]) -> list[tuple[str, Since[Pace]]]:
+    return [(engine, step) for engine, steps in known.items() for step in steps]
+
+
+def _sources(footing: Footing) -> str:
+    runs = f"{len(footing.sources)}: {', '.join(footing.sources)} ({', '.join(footing.quantities)})"
+    return runs if footing.sources else footing.otherwise or "none"
 
 
 def _split(name: str, split: Callable[[ServingCase], str], cases: Sequence[ServingCase]) -> list[str]:

@@ -195,11 +195,6 @@ def judge(
 
 _UNTOLD = (
     Cause(
-        cause="CUDA graphs off",
-        gap_fraction=None,
-        why="--enforce-eager, or a batch larger than those captured: every kernel is then launched by the host",
-    ),
-    Cause(
         cause="a slower machine",
         gap_fraction=None,
         why="power or clock limit, a busy host, a profiler (nvidia-smi -q -d CLOCK,PERFORMANCE)",

@@ -13,7 +13,7 @@ from infcalc.lowering.ops import COLLECTIVES
 from infcalc.spec.layers import MoeFeedForward
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from infcalc.api.deployment import Ask, Deployment
     from infcalc.api.speed import Run, SpeedResult
@@ -183,22 +183,33 @@ def _suspects(run: Run, one: Measurement) -> list[Suspect]:
         gpu = replace(deployment.gpu, name=f"{deployment.gpu.name} over PCIe", scale_up=None)
         slow = replace(deployment, gpu=gpu)
         tried("messages over PCIe", "no NVLink between these GPUs, or peer access is off (nvidia-smi topo -m)", slow)
+    for cause, why, other in _other_asks(ask, deployment):
+        asked(cause, why, other)
+    if one.quantity != "ttft_s":
+        found += _larger(run, one)
+    return found
+
+
+def _other_asks(ask: Ask, deployment: Deployment) -> Iterator[tuple[str, str, Ask]]:
     older = _OLDER.get(deployment.rules.engine)
     if older is not None:
-        asked(
+        yield (
             f"an older engine ({deployment.rules.engine} {older})",
             "slower scheduler and front end; look at the version in the log",
             replace(ask, engine_version=older),
         )
+    if not ask.enforce_eager:
+        yield (
+            "CUDA graphs off",
+            "--enforce-eager, or a batch larger than those captured: every kernel is then launched by the host",
+            replace(ask, enforce_eager=True),
+        )
     if not deployment.weights.endswith(("16", "32")):
-        asked(
+        yield (
             "weights in 16 bit after all",
             f"{deployment.weights} kernels that fall back, or dequantise first (look for the kernel's name in the log)",
             replace(ask, weights="bf16"),
         )
-    if one.quantity != "ttft_s":
-        found += _larger(run, one)
-    return found
 
 
 def _value(run: Run, quantity: str) -> float | None:

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from infcalc.engines.pace import (
+    LATENT_EXPERTS,
+    MATRIX_VECTOR,
+    OF_FRONT_END,
+    OF_STEPS,
+    UNTUNED_CDNA3,
+    compute_shares,
+)
 from infcalc.spec.explain import Explanation, Input
 from infcalc.units import format_seconds, format_si
 
@@ -11,6 +20,8 @@ if TYPE_CHECKING:
     from infcalc.api.costing import Rent
     from infcalc.api.speed import Run, SpeedResult
     from infcalc.api.steps import Step
+    from infcalc.engines.pace import Pace
+    from infcalc.engines.rules import Since
 
 _ROOFLINE = "Williams, Waterman, Patterson 2009"
 
@@ -45,9 +56,8 @@ def _steps(run: Run, result: SpeedResult) -> list[Explanation]:
             origin=deployment.gpu_origins.get("bandwidth", origin),
             source=gpu.source,
         ),
-        Input(name="per_layer_s", value=pace.value.per_layer_s, origin="engine", source=pace.source),
-        Input(name="per_step_s", value=pace.value.per_step_s, origin="engine", source=pace.source),
-        Input(name="per_sequence_s", value=pace.value.per_sequence_s, origin="engine", source=pace.source),
+        *(_overhead(name, pace) for name in OF_STEPS),
+        *_slower(run),
     )
     return [
         Explanation(
@@ -63,6 +73,30 @@ def _steps(run: Run, result: SpeedResult) -> list[Explanation]:
         for name, step in (("step", result.step), ("prefill_step", result.prefill_step))
         if step is not None
     ]
+
+
+def _overhead(name: str, pace: Since[Pace]) -> Input:
+    # The source of a pace says what changed in the engine: its microseconds rest on what the footing names.
+    value = float(f"{getattr(pace.value, name):.6g}")
+    return Input(name=name, value=value, origin=pace.value.footing(name).text)
+
+
+def _slower(run: Run) -> list[Input]:
+    """Return by how much the engine's own kernels are slower than those that were timed, where they are."""
+    deployment, clock, pace = run.machine.deployment, run.machine.clock, run.machine.pace.value
+    rules = deployment.rules
+    found = []
+    if clock.factor != 1:
+        one = next(one for one in (LATENT_EXPERTS, MATRIX_VECTOR) if rules.engine in one.engines)
+        found.append(Input(name="kernel_factor", value=clock.factor, origin=one.footing.text, source=one.what))
+    shares = compute_shares(rules.engine, rules.version, architecture=deployment.gpu.architecture)
+    if shares:
+        one = UNTUNED_CDNA3
+        value = ", ".join(f"{kernel} {share:g}" for kernel, share in shares.items())
+        found.append(Input(name="compute_shares", value=value, origin=one.footing.text, source=one.what))
+    if pace.eager_beyond_tokens < math.inf:
+        found += [_overhead(name, run.machine.pace) for name in ("eager_layer_s", "eager_message_s")]
+    return found
 
 
 def _parts(step: Step) -> str:
@@ -103,7 +137,9 @@ def _times(run: Run, result: SpeedResult) -> list[Explanation]:
                     f"{format_seconds(front_s)} + {format_seconds(speed.queue_s)} + {format_seconds(rest_s)} = "
                     f"{format_seconds(speed.ttft_s)}"
                 ),
-                inputs=(Input(name="latency_s", value=front_s, origin="engine", source=pace.source),),
+                inputs=()
+                if run.load.offer.batch is not None
+                else tuple(_overhead(name, pace) for name in ("latency_s", *OF_FRONT_END, "prompt_token_s")),
             )
         )
     if result.e2e_s is not None and result.ttft_s is not None:

@@ -73,6 +73,11 @@ class LaneClock:
         self._known: dict[tuple[tuple[str, float], ...], float] = {}
         self._whole: LaneClock | None = None
 
+    @property
+    def factor(self) -> float:
+        """How much longer the engine's own kernels take than those that were timed."""
+        return self._factor
+
     def step_s(self, **step: Any) -> Any:  # noqa: ANN401 - numbers or arrays
         """Return the seconds of one step: no less than launching its kernels takes where that is done one by one.
 
@@ -93,6 +98,8 @@ class LaneClock:
         pure_s = self._factor * (clock.num_stages * clock.slowest_s(**step) if self._full else clock.step_s(**step))
         if not self._floor_s:
             return pure_s
+        if self._beyond_tokens < 0:
+            return self._all_eager_s(pure_s)
         decodes, context = step["num_decodes"], step["context_tokens"]
         if isinstance(decodes, int | float) and isinstance(context, int | float):
             return max(pure_s, self._floor_s) if decodes > 0 and context > self._beyond_tokens else pure_s
@@ -100,6 +107,13 @@ class LaneClock:
 
         eager = (np.asarray(decodes) > 0) & (np.asarray(context) > self._beyond_tokens)
         return np.maximum(pure_s, np.where(eager, self._floor_s, 0.0))
+
+    def _all_eager_s(self, pure_s: Any) -> Any:  # noqa: ANN401
+        if isinstance(pure_s, int | float):
+            return max(pure_s, self._floor_s) if pure_s else pure_s
+        import numpy as np  # noqa: PLC0415 - only where a clock runs
+
+        return np.where(pure_s > 0, np.maximum(pure_s, self._floor_s), 0.0)
 
     def parts(self, **batch: Unpack[Batch]) -> tuple[StepPart, ...]:
         """Return what a step is made of, through all stages."""
@@ -144,11 +158,13 @@ def clock_of(
         num_sms=gpu.num_sms,
     )
     layers = sum(run.num_layers for run in deployment.model.layers)
+    parallelism = deployment.parallelism
+    launched_s = steps.eager_floor_s(num_layers=layers, num_gpus=max(parallelism.tp, parallelism.ep))
     return LaneClock(
         _clock(deployment, form, steps, reached),
         factor,
         full=False,
-        floor_s=steps.eager_layer_s * layers,
+        floor_s=0.0 if math.isinf(steps.eager_beyond_tokens) else launched_s,
         beyond_tokens=steps.eager_beyond_tokens,
     )
 

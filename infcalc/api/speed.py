@@ -30,7 +30,7 @@ from infcalc.api.servers import answer_nodes, clock_of, rooms_of, server_of
 from infcalc.api.sizing import check_contexts, check_model_len
 from infcalc.api.steps import Step, Stepping, decode_step, prefill_step
 from infcalc.api.sweeping import Curve, Sweep, SweepPoint, Variable, knee_of
-from infcalc.engines.pace import pace
+from infcalc.engines.pace import pace, without_graphs
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import InfcalcError, UsageError
 from infcalc.frozen import frozen
@@ -55,6 +55,7 @@ _NOT_MET = 4
 _MANY_WAVES = 40.0
 _FEW_CLIENTS = 4
 _GUARD_SLACK = 1e-6
+_US_PER_S = 1e6
 
 
 @frozen
@@ -303,7 +304,7 @@ def site_of(ask: Ask, deployment: Deployment, catalog: Catalog | None = None) ->
 def machine_of(site: Site) -> Machine:
     """Return a site whose steps can be timed."""
     deployment = site.deployment
-    steps, offload_s = _pace(deployment), offload_step_s(deployment)
+    steps, offload_s = _pace(site), offload_step_s(deployment)
     efficiency = site.catalog.efficiency(deployment.gpu)
     clock = clock_of(deployment, site.form, steps.value, efficiency)
     return Machine(
@@ -317,9 +318,10 @@ def machine_of(site: Site) -> Machine:
     )
 
 
-def _pace(deployment: Deployment) -> Since[Pace]:
-    rules = deployment.rules
-    return pace(rules.engine, rules.version, rules.generation if rules.engine == "vllm" else "")
+def _pace(site: Site) -> Since[Pace]:
+    rules = site.deployment.rules
+    found = pace(rules.engine, rules.version, rules.generation if rules.engine == "vllm" else "")
+    return replace(found, value=without_graphs(found.value)) if site.ask.enforce_eager else found
 
 
 class _OffloadedClock:
@@ -753,7 +755,7 @@ def _statistic(run: Run, result: SpeedResult, objective: Objective, *, alike: bo
 
 
 def _load_inputs(site: Site, asked: Load) -> tuple[Input, ...]:
-    rules, steps = site.deployment.rules, _pace(site.deployment)
+    rules, steps = site.deployment.rules, _pace(site)
     return (
         Input(name="kv_dtype", value=site.form.name, origin=site.form_origin, source=site.form.note),
         *asked.found,
@@ -775,12 +777,18 @@ def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
     machine, asked = run.machine, run.load
     deployment = machine.deployment
     rules, steps, number = deployment.rules, machine.pace.value, deployment.parallelism.num_gpus
-    source, basis = machine.pace.source, machine.bands.basis
+    basis, footing = machine.bands.basis, steps.steps.text
     found = [
         "times are means over requests; low to high is meant to hold 80 % of measurements",
         f"efficiencies of {deployment.gpu.name} are {basis}",
-        f"{rules.engine} {rules.version} orders prefill and decode as: {steps.order}; its overheads: {source}",
+        f"{rules.engine} {rules.version} orders prefill and decode as: {steps.order}; its overheads are {footing}",
     ]
+    if machine.site.ask.enforce_eager:
+        found.append(
+            "--enforce-eager: no step is shorter than its launches, "
+            f"{_US_PER_S * steps.eager_layer_s:.0f} us for a layer and {_US_PER_S * steps.eager_message_s:.0f} us for "
+            f"a message between GPUs ({steps.eager.text})"
+        )
     if asked.kind is LoadKind.BATCH:
         found.append(
             "a batch starts and ends together, without a front end: its first tokens come when all are computed"
@@ -825,8 +833,6 @@ def _refusals(site: Site) -> list[str]:
     stored = weights_verdict(rules.engine, rules.version, gpu, deployment.weights)
     if stored.supported is False:
         found.append(f"{server} cannot compute with weights in {deployment.weights} on {gpu.name}: {stored.text}")
-    if site.ask.enforce_eager:
-        found.append("--enforce-eager: times are those with CUDA graphs; without, steps take longer")
     if deployment.num_draft_tokens:
         found.append("drafted tokens are not priced here: see `infcalc speculate`")
     return found

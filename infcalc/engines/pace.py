@@ -1,14 +1,16 @@
-"""What an engine adds to a step's kernels, and how it orders prefill and decode, by era. As data with sources.
+"""What an engine adds to a step's kernels, and how it orders prefill and decode, by era. As data.
 
-Overheads were set by hand from published runs of several sources each (see ``source``), never from one: they stand for
-what is lost between kernels on the device (``per_layer_s``), what the scheduler does while the device waits
-(``per_step_s``), what is done for every running sequence of a step (``per_sequence_s``), and what the process in front
-of the engine does for every request and every streamed token.
+Overheads stand for what is lost between kernels on the device (``per_layer_s``), what the scheduler does while the
+device waits (``per_step_s``), what is done for every running sequence of a step (``per_sequence_s``), and what the
+process in front of the engine does for every request and every streamed token. They were set by hand, in view of the
+published runs that each value's :class:`Footing` names: of several sources for some engines, of one for others, and of
+none for a few. The ``source`` of a step says what changed in the engine, not where its microseconds come from.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,40 @@ class Order(StrEnum):
     """A step is all prefill or all decode; prefill goes first and decode waits."""
     STATIC = "static"
     """A batch is formed, prefilled and decoded to its end before the next."""
+
+
+@frozen
+class Footing:
+    """What a value rests on that was set by hand: which quantities of published runs were in view, of which sources.
+
+    Sources are groups of tests/published/serving_measured.yaml. ``otherwise`` says what it was taken from where no run
+    was in view, or besides them.
+    """
+
+    quantities: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    otherwise: str = ""
+
+    @property
+    def text(self) -> str:
+        """In words.
+
+        >>> Footing(quantities=("TPOT", "TTFT"), sources=("a", "b")).text
+        'set by hand: TPOT, TTFT of 2 sources (a, b)'
+        >>> Footing(otherwise="from a document").text
+        'set by hand: no published run, from a document'
+        """
+        number = len(self.sources)
+        runs = "no published run"
+        if self.sources:
+            sources = f"{number} sources" if number > 1 else "1 source only"
+            runs = f"{', '.join(self.quantities)} of {sources} ({', '.join(self.sources)})"
+        return f"set by hand: {runs}{', ' if self.otherwise else ''}{self.otherwise}"
+
+
+_NOTHING = Footing()
+OF_STEPS = ("per_layer_s", "per_step_s", "per_sequence_s")
+OF_FRONT_END = ("request_s", "token_s")
 
 
 @frozen
@@ -51,13 +87,42 @@ class Pace:
     num_steps_ahead: int = 0
     """Steps that are scheduled while one runs: a request that comes meanwhile joins after them."""
     eager_layer_s: float = 0.0
-    """Least time of a layer in a decode step whose kernels are launched one by one."""
+    """Least time of a layer in a step whose kernels are launched one by one."""
+    eager_message_s: float = 0.0
+    """Least time of a message between GPUs in such a step."""
     eager_beyond_tokens: float = math.inf
-    """Context beyond which decode is not replayed from a graph."""
+    """Context beyond which decode is not replayed from a graph; below 0 no step is."""
+    steps: Footing = _NOTHING
+    """Of the overheads of a step."""
+    front_end: Footing = _NOTHING
+    """Of what it takes for each request and token."""
+    latency: Footing = _NOTHING
+    eager: Footing = _NOTHING
+
+    def footing(self, name: str) -> Footing:
+        """Return what the value of a field rests on.
+
+        Raises:
+            KeyError: it is no value that was set by hand.
+
+        """
+        by_name = dict.fromkeys(OF_STEPS, self.steps) | dict.fromkeys(OF_FRONT_END, self.front_end)
+        of_eager = dict.fromkeys(("eager_layer_s", "eager_message_s"), self.eager)
+        return (by_name | of_eager | {"prompt_token_s": _OF_TOKENISERS, "latency_s": self.latency})[name]
+
+    def eager_floor_s(self, *, num_layers: int, num_gpus: int) -> float:
+        """Return the least time of a step that the host launches kernel by kernel."""
+        messages_s = _MESSAGES_PER_LAYER * self.eager_message_s if num_gpus > 1 else 0.0
+        return num_layers * (self.eager_layer_s + messages_s)
+
+
+_MESSAGES_PER_LAYER = 2
+"""One after the mixer and one after the feed-forward part."""
 
 
 _TOKENISE_S = 2e-6
 """Half a million tokens a second in one thread: what fast tokenisers reach on prompts of some thousand tokens."""
+_OF_TOKENISERS = Footing(otherwise="half a million tokens a second in one thread of a fast tokeniser")
 _US = 1e-6
 _MS = 1e-3
 
@@ -73,8 +138,12 @@ def _pace(
     latency_ms: float = 3.0,
     prefill_tokens: int | None = None,
     num_steps_ahead: int = 0,
-    eager: tuple[float, float] = (0.0, math.inf),
+    eager: _Eager | None = None,
+    steps: Footing = _NOTHING,
+    front_end: Footing = _NOTHING,
+    latency: Footing = _NOTHING,
 ) -> Pace:
+    launched = eager or _EAGER
     return Pace(
         order=order,
         per_layer_s=layer_us * _US,
@@ -86,95 +155,268 @@ def _pace(
         latency_s=latency_ms * _MS,
         prefill_tokens=prefill_tokens,
         num_steps_ahead=num_steps_ahead,
-        eager_layer_s=eager[0] * _US,
-        eager_beyond_tokens=eager[1],
+        eager_layer_s=launched.layer_us * _US,
+        eager_message_s=launched.message_us * _US,
+        eager_beyond_tokens=launched.beyond_tokens,
+        steps=steps,
+        front_end=front_end,
+        latency=latency,
+        eager=launched.footing,
     )
 
 
-_EAGER_V0 = (600.0, 8192.0)
-"""V0 replays graphs up to max_seq_len_to_capture (8192); beyond it a layer takes some 0.5 to 1.1 ms, by the host."""
+@frozen
+class _Eager:
+    """What the host needs to launch the kernels of one layer, and from which context on it must."""
+
+    layer_us: float
+    message_us: float
+    beyond_tokens: float
+    footing: Footing
+
+
+_EAGER = _Eager(
+    layer_us=15 * 6.0,
+    message_us=44.0,
+    beyond_tokens=math.inf,
+    footing=Footing(
+        otherwise="8 to 15 launches of 4 to 6 us in a layer and 20 to 44 us for a message were timed, and what is not "
+        "captured is not fused either: the upper ends, still a floor (vLLM V0 took 600 us for a layer)"
+    ),
+)
+"""Decode is replayed from graphs, unless they are switched off."""
+_EAGER_V0 = _Eager(
+    layer_us=600.0,
+    message_us=0.0,
+    beyond_tokens=8192.0,
+    footing=Footing(
+        quantities=("output tokens/s", "TPOT"),
+        sources=("accelmark", "dstack_tgi"),
+        otherwise="a layer takes some 0.5 to 1.1 ms, by the host, messages included",
+    ),
+)
+"""V0 replays graphs up to max_seq_len_to_capture (8192)."""
+
+
+def without_graphs(pace: Pace) -> Pace:
+    """Return a pace whose every step is launched kernel by kernel: CUDA graphs off."""
+    return replace(pace, eager_beyond_tokens=-1.0)
+
+
+_RATE, _TPOT, _TTFT, _E2E = "output tokens/s", "TPOT", "TTFT", "end to end"
+
+
+def _of(sources: str, *quantities: str, otherwise: str = "") -> Footing:
+    return Footing(quantities=quantities, sources=tuple(sources.split()), otherwise=otherwise)
+
+
 _PACE: Mapping[str, tuple[Since[Pace], ...]] = {
     "vllm": (
         Since(
             version=(0,),
-            value=_pace(Order.PREFILL_FIRST, 15, 5.0, 60, request_ms=3, token_us=60, latency_ms=8, eager=_EAGER_V0),
+            value=_pace(
+                Order.PREFILL_FIRST,
+                15,
+                5.0,
+                60,
+                request_ms=3,
+                token_us=60,
+                latency_ms=8,
+                eager=_EAGER_V0,
+                steps=Footing(otherwise="from the shares of time that its makers published"),
+                front_end=Footing(otherwise="from the shares of time that its makers published"),
+                latency=Footing(otherwise="from the shares of time that its makers published"),
+            ),
             source="vLLM V0 before 0.6: 38 % of the time on the GPU with Llama 3 8B on H100 (vLLM blog 2024-09-05)",
         ),
         Since(
             version=(0, 6),
-            value=_pace(Order.PREFILL_FIRST, 12, 2.5, 25, request_ms=3, token_us=80, latency_ms=6, eager=_EAGER_V0),
+            value=_pace(
+                Order.PREFILL_FIRST,
+                12,
+                2.5,
+                25,
+                request_ms=3,
+                token_us=80,
+                latency_ms=6,
+                eager=_EAGER_V0,
+                steps=_of("accelmark dstack_dsr1 dstack_tgi", _RATE, _TPOT, _E2E),
+                front_end=_of("accelmark dstack_dsr1 dstack_tgi", _TTFT, _TPOT),
+                latency=_of("accelmark dstack_dsr1 dstack_tgi", _TTFT),
+            ),
             source="vLLM V0 from 0.6: API server in a process of its own, output processed beside the step",
         ),
         Since(
             version=(0, 8),
-            value=_pace(Order.MIXED, 6, 0.9, 10, request_ms=2.0, token_us=60, latency_ms=6),
+            value=_pace(
+                Order.MIXED,
+                6,
+                0.9,
+                10,
+                request_ms=2.0,
+                token_us=60,
+                latency_ms=6,
+                steps=_of("accelmark gpustack inferencex iog issues rocm_vllm", _RATE, _TPOT, _E2E),
+                front_end=_of("gpustack inferencex iog issues", _RATE, _TPOT, _TTFT),
+                latency=_of("gpustack inferencex iog", _TTFT),
+            ),
             source="vLLM V1: engine core in a process of its own, scheduler before each step (vLLM blog 2025-01-27)",
         ),
         Since(
             version=(0, 14),
-            value=_pace(Order.MIXED, 2, 0.3, 4, request_ms=1.5, token_us=50, latency_ms=6, num_steps_ahead=1),
+            value=_pace(
+                Order.MIXED,
+                2,
+                0.3,
+                4,
+                request_ms=1.5,
+                token_us=50,
+                latency_ms=6,
+                num_steps_ahead=1,
+                steps=_of("accelmark inferencex vllm_fp8kv", _RATE, _TPOT),
+                front_end=_of("accelmark inferencex vllm_fp8kv", _TTFT),
+                latency=_of("accelmark inferencex vllm_fp8kv", _TTFT),
+            ),
             source="vLLM V1 from 0.14: asynchronous scheduling by default, one step ahead (AsyncScheduler)",
         ),
     ),
     "sglang": (
         Since(
             version=(0,),
-            value=_pace(Order.PREFILL_FIRST, 8, 1.2, 8, request_ms=2.0, token_us=60, latency_ms=8),
+            value=_pace(
+                Order.PREFILL_FIRST,
+                8,
+                1.2,
+                8,
+                request_ms=2.0,
+                token_us=60,
+                latency_ms=8,
+                steps=_of("dstack_dsr1", _RATE, _TPOT, _E2E),
+                front_end=_of("dstack_dsr1", _TTFT),
+                latency=_of("dstack_dsr1", _TTFT),
+            ),
             source="SGLang: zero-overhead scheduler from 0.4 (LMSYS blog 2024-12-04)",
         ),
         Since(
             version=(0, 5),
-            value=_pace(Order.PREFILL_FIRST, 4, 0.5, 4, request_ms=1.5, token_us=50, latency_ms=8),
+            value=_pace(
+                Order.PREFILL_FIRST,
+                4,
+                0.5,
+                4,
+                request_ms=1.5,
+                token_us=50,
+                latency_ms=8,
+                steps=_of("gpustack", _RATE, _TPOT),
+                front_end=_of("gpustack", _RATE, _TPOT, _TTFT),
+            ),
             source="SGLang 0.5: overlap scheduler on by default",
         ),
     ),
     "tensorrt-llm": (
         Since(
             version=(0,),
-            value=_pace(Order.MIXED, 40, 0.4, 3, request_ms=0.2, token_us=2, latency_ms=3),
+            value=_pace(
+                Order.MIXED,
+                40,
+                0.4,
+                3,
+                request_ms=0.2,
+                token_us=2,
+                latency_ms=3,
+                steps=_of("argonne trtllm_v014_online trtllm_v06", _RATE, _TPOT, _E2E),
+                front_end=_of("trtllm_v014_online", _RATE, _TPOT, _TTFT),
+                latency=_of("trtllm_v014_online", _TTFT),
+            ),
             source="TensorRT-LLM, compiled engines with the C++ runtime, kernels launched one by one",
         ),
         Since(
             version=(0, 15),
-            value=_pace(Order.MIXED, 8, 0.4, 3, request_ms=0.2, token_us=2, latency_ms=3),
+            value=_pace(
+                Order.MIXED,
+                8,
+                0.4,
+                3,
+                request_ms=0.2,
+                token_us=2,
+                latency_ms=3,
+                steps=_of("dstack_dsr1 trtllm_v017", _RATE, _TPOT, _E2E),
+                front_end=_of("dstack_dsr1", _TTFT),
+                latency=_of("dstack_dsr1", _TTFT),
+            ),
             source="TensorRT-LLM with CUDA graphs for generation (cuda_graph_mode)",
         ),
         Since(
             version=(1,),
-            value=_pace(Order.MIXED, 4, 0.5, 4, request_ms=1.5, token_us=60, latency_ms=90),
+            value=_pace(
+                Order.MIXED,
+                4,
+                0.5,
+                4,
+                request_ms=1.5,
+                token_us=60,
+                latency_ms=90,
+                steps=_of("gpustack inferencex trtllm_v10", _RATE, _TPOT),
+                front_end=_of("gpustack inferencex", _RATE, _TPOT, _TTFT),
+                latency=_of("inferencex", _TTFT),
+            ),
             source="TensorRT-LLM 1.0: PyTorch backend with overlap scheduler",
         ),
         Since(
             version=(1, 2),
-            value=_pace(Order.MIXED, 2, 0.4, 3, request_ms=1.5, token_us=50, latency_ms=20),
+            value=_pace(
+                Order.MIXED,
+                2,
+                0.4,
+                3,
+                request_ms=1.5,
+                token_us=50,
+                latency_ms=20,
+                steps=_of("gpustack inferencex", _RATE, _TPOT),
+                front_end=_of("gpustack inferencex", _RATE, _TPOT, _TTFT),
+                latency=_of("inferencex", _TTFT),
+            ),
             source="TensorRT-LLM 1.2",
         ),
     ),
     "llama.cpp": (
         Since(
             version=(0,),
-            value=_pace(Order.MIXED, 5, 0.1, 50, token_us=20, latency_ms=2),
+            value=_pace(Order.MIXED, 5, 0.1, 50, token_us=20, latency_ms=2, steps=_of("llamacpp", _RATE)),
             source="llama.cpp CUDA backend, 2024",
         ),
     ),
     "gpt-fast": (
         Since(
             version=(0,),
-            value=_pace(Order.STATIC, 10, 0.2, 5, request_ms=0, token_us=0, latency_ms=0),
+            value=_pace(Order.STATIC, 10, 0.2, 5, request_ms=0, token_us=0, latency_ms=0, steps=_of("gptfast", _RATE)),
             source="gpt-fast: torch.compile with CUDA graphs, no scheduler",
         ),
     ),
     "lmdeploy": (
         Since(
             version=(0,),
-            value=_pace(Order.PREFILL_FIRST, 6, 0.4, 5, request_ms=0.5, token_us=10, latency_ms=3),
+            value=_pace(
+                Order.PREFILL_FIRST, 6, 0.4, 5, request_ms=0.5, token_us=10, latency_ms=3, steps=_of("lmdeploy", _RATE)
+            ),
             source="LMDeploy TurboMind: C++ persistent batching",
         ),
     ),
     "tgi": (
         Since(
             version=(0,),
-            value=_pace(Order.PREFILL_FIRST, 40, 4.0, 30, request_ms=1, token_us=10, latency_ms=8),
+            value=_pace(
+                Order.PREFILL_FIRST,
+                40,
+                4.0,
+                30,
+                request_ms=1,
+                token_us=10,
+                latency_ms=8,
+                steps=_of("dstack_tgi", _RATE, _TPOT),
+                front_end=_of("dstack_tgi", _TTFT),
+                latency=_of("dstack_tgi", _TTFT),
+            ),
             source="text-generation-inference 2.x: Rust router, Python model server",
         ),
     ),
@@ -188,7 +430,7 @@ _PACE: Mapping[str, tuple[Since[Pace], ...]] = {
     "autoawq": (
         Since(
             version=(0,),
-            value=_pace(Order.STATIC, 40, 0.3, 10, request_ms=0, token_us=0, latency_ms=0),
+            value=_pace(Order.STATIC, 40, 0.3, 10, request_ms=0, token_us=0, latency_ms=0, steps=_of("autoawq", _RATE)),
             source="AutoAWQ with fused modules on Hugging Face generate: eager, fewer launches per layer",
         ),
     ),
@@ -228,9 +470,12 @@ def kernel_factor(
 
 
 _UNTUNED_ON_CDNA3: Mapping[str, tuple[int, ...]] = {"vllm": (0, 7), "tgi": (999,)}
-"""Until when matrix multiplications on CDNA3 were those of ROCm 6.2 and before, untuned."""
+"""Until when matrix multiplications on CDNA3 were those of ROCm 6.2 and before, untuned.
+
+TGI was measured in one version of that time only: whether a later one is faster is not known.
+"""
 _UNTUNED_SHARES = {"gemm/bf16": 0.35, "gemm/fp8": 0.35}
-"""64 to 256 tokens at 3 to 9 % of peak: MI300X in fp8 and in bf16 under two engines of 2024."""
+"""64 to 256 tokens at 3 to 9 % of peak: MI300X in fp8 and in bf16 under two engines of 2024, in runs of one source."""
 
 
 def compute_shares(engine: str, version: str | None, *, architecture: str) -> Mapping[str, float]:
@@ -244,8 +489,45 @@ def compute_shares(engine: str, version: str | None, *, architecture: str) -> Ma
     return _UNTUNED_SHARES if at < _UNTUNED_ON_CDNA3[engine] else {}
 
 
+@frozen
+class Factor:
+    """By how much an engine's own kernels are slower than those that were timed, as a rule of one kind."""
+
+    what: str
+    value: str
+    engines: tuple[str, ...]
+    footing: Footing
+
+
+LATENT_EXPERTS = Factor(
+    what="latent attention with routed experts on kernels of its first months (vLLM before 0.8, SGLang before 0.4.5, "
+    "TensorRT-LLM before 0.19)",
+    value="2 times as long",
+    engines=tuple(_EARLY),
+    footing=_of("dstack_dsr1", _RATE, _TPOT),
+)
+MATRIX_VECTOR = Factor(
+    what="matrix-vector kernels of llama.cpp",
+    value="12 GB/s read per multiprocessor at most",
+    engines=tuple(_BYTES_PER_S_PER_SM),
+    footing=_of("llamacpp", _RATE),
+)
+UNTUNED_CDNA3 = Factor(
+    what="matrix multiplications on CDNA3 before ROCm 6.3 (vLLM before 0.7, TGI in every version)",
+    value="0.35 of the measured compute efficiency",
+    engines=tuple(_UNTUNED_ON_CDNA3),
+    footing=_of("dstack_tgi", _RATE, _TPOT),
+)
+FACTORS = (LATENT_EXPERTS, MATRIX_VECTOR, UNTUNED_CDNA3)
+
+
 PACED = tuple(_PACE)
 """Engines whose pace is known: those of :data:`infcalc.engines.rules.ENGINES`, and some that serve no ledger."""
+
+
+def paces() -> Mapping[str, tuple[Since[Pace], ...]]:
+    """Return what is known, by engine, the oldest version first."""
+    return _PACE
 
 
 def pace(engine: str, version: str | None, generation: str = "") -> Since[Pace]:

@@ -429,3 +429,52 @@ def test_a_swept_quantity_is_not_given_too() -> None:
         estimate(SMALL, sweep=parse_sweep("batch=1..8"), measured=parse_measured(["tpot=9ms"]))
     with pytest.raises(UsageError, match="no value of the sweep"):
         estimate(SMALL, Offer(requests_per_s=3), sweep=parse_sweep("batch=1..8"))
+
+
+def test_without_graphs_no_step_is_shorter_than_its_launches() -> None:
+    def step_s(tp: int = 1, *, eager: bool, model: str = "qwen3-0.6b", batch: int = 1) -> float:
+        ask = Ask(models=(model,), gpus=("h100-sxm5-80gb",), tp=tp, enforce_eager=eager)
+        result = estimate(ask, Offer(batch=batch, input_tokens=500, output_tokens=50)).result
+        assert result.step is not None
+        launches = [part for part in result.step.parts if part.name == "kernels launched one by one"]
+        assert bool(launches) is (eager and model == "qwen3-0.6b")
+        return result.step.time_s.value
+
+    layers = 28
+    # 8 to 15 launches of 4 to 6 us in each layer; 20 to 44 us more for each of two messages between GPUs.
+    assert layers * 32e-6 < step_s(eager=True) <= layers * 90e-6 * (1 + 1e-9)
+    assert layers * (90e-6 + 40e-6) < step_s(tp=4, eager=True) <= layers * (90e-6 + 88e-6) * (1 + 1e-9)
+    assert step_s(tp=4, eager=False) < 0.7 * step_s(tp=4, eager=True)
+    # Where the device takes longer than the host, nothing is lost.
+    assert step_s(eager=True, model="llama3-8b", batch=64) == pytest.approx(
+        step_s(eager=False, model="llama3-8b", batch=64)
+    )
+
+
+def test_without_graphs_it_says_what_a_launch_takes_and_from_where() -> None:
+    ask = Ask(models=("llama3-8b",), gpus=("h100-sxm5-80gb",), tp=1, enforce_eager=True)
+    answer = estimate(ask, Offer(batch=1), explain=True)
+    assert any("90 us for a layer" in note and "launches of 4 to 6 us" in note for note in answer.assumptions)
+    (step, *_) = (one for one in answer.explanations if one.quantity == "step")
+    assert any(item.name == "eager_layer_s" and "no published run" in item.origin for item in step.inputs)
+
+
+def test_graphs_that_were_off_are_a_likely_loss() -> None:
+    ask = Ask(models=("llama3.2-1b",), gpus=("h100-sxm5-80gb",), tp=4)
+    measured = parse_measured(["tpot=4ms"])
+    (one,) = estimate(ask, Offer(batch=1, input_tokens=500, output_tokens=50), measured=measured).result.measured
+    (cause,) = (cause for cause in one.causes if cause.cause == "CUDA graphs off")
+    assert cause.gap_fraction is not None
+
+
+def test_overheads_say_what_they_rest_on() -> None:
+    ask = Ask(models=("llama3-8b",), gpus=("h100-sxm5-80gb",), tp=1, engine="sglang")
+    answer = estimate(ask, Offer(concurrency=4), explain=True)
+    inputs = {item.name: item for one in answer.explanations for item in one.inputs}
+    assert inputs["per_layer_s"].origin == "set by hand: output tokens/s, TPOT of 1 source only (gpustack)"
+    assert inputs["latency_s"].origin == "set by hand: no published run"
+    slow = Ask(models=("deepseek-v3",), gpus=("h200-sxm-141gb",), tp=8, engine_version="0.7.3")
+    answer = estimate(slow, Offer(concurrency=4), explain=True)
+    factors = [item for one in answer.explanations for item in one.inputs if item.name == "kernel_factor"]
+    assert factors
+    assert all((item.value, "dstack_dsr1" in item.origin) == (2.0, True) for item in factors)

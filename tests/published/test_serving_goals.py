@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from infcalc.api.validating_serving import ServingCase, validated_serving
+from infcalc.engines.pace import FACTORS, paces
 from infcalc.files import load_catalog
 from tests import measured
 
@@ -92,6 +93,39 @@ def test_the_table_of_left_out_sources_is_of_this_model() -> None:
 
 def validated_summary() -> tuple[Any, ...]:
     return validated_serving(measured.runs(), load_catalog()).summary
+
+
+def page() -> str:
+    found: str = serving_page.PAGE.read_text(encoding="utf-8")
+    return found
+
+
+def test_every_class_outside_its_band_is_listed() -> None:
+    low, high = measured.targets()["band_coverage_fraction"]
+    rows = [line.split(" | ") for line in page().partition("## By class")[2].partition("\n\n##")[0].splitlines()]
+    shares = [(row[0].strip("| "), row[1], int(row[7].rstrip("%")) / 100) for row in rows if row[7:8] and "%" in row[7]]
+    assert len(shares) > 15
+    outside = page().partition("Outside, ")[2].partition("##")[0]
+    for quantity, name, share in shares:
+        assert (f"- as shipped: {quantity} of {name} {share:.0%} of " in outside) is not low <= share <= high
+
+
+def test_one_error_has_one_value_on_the_page() -> None:
+    by_class, of_sources = (page().partition(f"## {title}")[2] for title in ("By class", "Sources left out"))
+    for row in serving_page.left_out()["classes"]:
+        start = f"| {serving_page._NAMES[row['quantity']]} | {row['class']} | {row['figures']} | "  # noqa: SLF001
+        first, second = (text.partition(start)[2].partition(" |")[0] for text in (by_class, of_sources))
+        assert first == second != ""
+
+
+def test_the_page_names_every_value_that_rests_on_one_source_or_none() -> None:
+    text = page().partition("## What overheads rest on")[2]
+    for engine, steps in paces().items():
+        for step in steps:
+            assert f"| {engine} " in text
+            if len(step.value.steps.sources) == 1:
+                assert f"1: {step.value.steps.sources[0]} (" in text
+    assert all(factor.footing.text in text for factor in FACTORS)
 
 
 def test_the_page_is_current() -> None:
