@@ -62,6 +62,10 @@ class Work:
     """Prompts that are all done before the first token counts: those of a static batch."""
     num_clients: float | None = None
     """Requests under way, where no more can be."""
+    num_held: float = 0.0
+    """Requests under way at least, on average over all of them, with those that wait or think."""
+    think_s: float = 0.0
+    """Of what is under way, the time that a client thinks after each answer."""
 
 
 class FloorClock:
@@ -196,16 +200,28 @@ def floors_of(clock: FloorClock, work: Work, *, num_lanes: int, num_stages: int)
     if work.num_prompts > num_lanes:
         ttft_s = clock.prefill_s(work.prompt_tokens, work.cached_tokens, work.num_prompts / num_lanes)
     least_s = own_s + steps * alone_s
+    most_per_s = _most_per_s(clock, work, num_lanes=num_lanes, num_stages=num_stages)
     return Floors(
         ttft_s=ttft_s,
         tpot_s=tpot_s,
         alone_s=alone_s,
-        e2e_s=ttft_s + steps * (tpot_s if work.num_prompts > 1 else alone_s),
-        requests_per_s=min(
-            _most_per_s(clock, work, num_lanes=num_lanes, num_stages=num_stages),
-            _UNBOUNDED if work.num_clients is None else work.num_clients / least_s,
+        # What is always under way takes at least as long as it takes to answer that many (Little 1961).
+        e2e_s=max(
+            ttft_s + steps * (tpot_s if work.num_prompts > 1 else alone_s), work.num_held / most_per_s - work.think_s
         ),
+        requests_per_s=min(most_per_s, _UNBOUNDED if work.num_clients is None else work.num_clients / least_s),
     )
+
+
+def held(num_clients: float, num_requests: float | None) -> float:
+    """Return how many requests a closed loop has under way at least, on average: all but at the end of a finite run.
+
+    Until the last ``num_clients`` of them are left, none of the clients is idle.
+
+    >>> held(100, None), held(100, 1000), held(100, 50)
+    (100, 90.0, 0.0)
+    """
+    return num_clients if num_requests is None else num_clients * max(0.0, 1 - num_clients / num_requests)
 
 
 def _most_per_s(clock: FloorClock, work: Work, *, num_lanes: int, num_stages: int) -> float:

@@ -29,11 +29,15 @@ _SLIP = 1.001
 """A measurement is given in three digits or so: a tenth of a percent is no contradiction of physics."""
 
 
+_ARRIVALS = 1.05
+"""Arrivals of a finite measurement scatter about their rate."""
+
+
 class Verdict(StrEnum):
     """What a measurement is, beside floor and estimate."""
 
     IMPOSSIBLE = "impossible"
-    """Faster than the floor."""
+    """Faster than the floor, or more than arrives."""
     FASTER = "faster than estimated"
     AS_ESTIMATED = "as estimated"
     """Within the band."""
@@ -152,20 +156,26 @@ def judge(
     *,
     limit: float,
     hard_limit: float,
+    offered: float | None = None,
     losses: Sequence[Cause],
     suspects: Callable[[], Sequence[Suspect]],
 ) -> Judgement:
     """Return what a measurement is, and the likely losses, ranked.
 
     ``limit`` is the floor (or ceiling) of the load as estimated, ``hard_limit`` that of any load: what is beyond the
-    first alone may have had fewer sequences in a step. ``losses`` are those of the estimate itself, as fractions of the
+    first alone may have had fewer sequences in a step, and the second is its limit. ``offered`` is how much of a rate
+    arrives: nothing answers more, however fast it is. ``losses`` are those of the estimate itself, as fractions of the
     measured gap to the floor; ``suspects`` are asked only where it was slower than the band.
     """
     value, rate = measurement.value, measurement.is_rate
     reached = value / limit if rate else limit / value
     hard = value / hard_limit if rate else hard_limit / value
     of_estimate = value / estimated.value if rate else estimated.value / value
-    possible = hard <= _SLIP
+    unasked = rate and offered is not None and value > _ARRIVALS * offered
+    possible = hard <= _SLIP and not unasked
+    fewer = possible and reached > _SLIP
+    if fewer:
+        reached = hard
     if not possible:
         verdict = Verdict.IMPOSSIBLE
     elif estimated.low <= value <= estimated.high:
@@ -183,12 +193,20 @@ def judge(
         quantity=measurement.quantity,
         measured=value,
         estimated=estimated,
-        limit=limit,
+        limit=hard_limit if fewer else limit,
         roofline_fraction=reached,
         estimate_fraction=of_estimate,
         possible=possible,
         verdict=verdict,
-        text=_text(measurement, verdict, limit=limit, hard_limit=hard_limit, reached=reached, estimated=estimated),
+        text=_text(
+            measurement,
+            verdict,
+            limit=limit,
+            hard_limit=hard_limit,
+            offered=offered if unasked and hard <= _SLIP else None,
+            fewer=fewer,
+            estimated=estimated,
+        ),
         causes=tuple(causes),
     )
 
@@ -245,7 +263,8 @@ def _text(
     *,
     limit: float,
     hard_limit: float,
-    reached: float,
+    offered: float | None,
+    fewer: bool,
     estimated: Figure,
 ) -> str:
     name = measurement.quantity
@@ -257,6 +276,11 @@ def _text(
     }.get(name, name.replace("_per_s", "/s").replace("_", " "))
     head = f"{named} {shown(name, measurement.value)}"
     kind = "ceiling" if measurement.is_rate else "floor"
+    if offered is not None:
+        return (
+            f"{head} is impossible under this load: {measurement.value / offered:.3g}x the {shown(name, offered)} that "
+            "arrive. More requests, or longer answers than stated, would explain it"
+        )
     if verdict is Verdict.IMPOSSIBLE:
         times = measurement.value / hard_limit if measurement.is_rate else hard_limit / measurement.value
         return (
@@ -264,10 +288,19 @@ def _text(
             "100 % of peak and bandwidth. Drafted tokens, a prompt from the prefix cache, another model, precision or "
             "number of GPUs, or a clock that did not wait for the GPU would explain it"
         )
-    few = ""
-    if reached > _SLIP:
-        few = "; possible only with fewer sequences in a step than estimated"
-    return (
-        f"{head} is possible: {100 * reached:.0f} % of the roofline ({kind} {shown(name, limit)}); {verdict}, which is "
-        f"{shown(name, estimated.value)} ({shown(name, estimated.low)} to {shown(name, estimated.high)}){few}"
+    told = (
+        f"{verdict}, which is {shown(name, estimated.value)} ({shown(name, estimated.low)} to "
+        f"{shown(name, estimated.high)})"
     )
+    if fewer:
+        return (
+            f"{head} is possible only with fewer sequences in a step than estimated, whose {kind} is "
+            f"{shown(name, limit)}: {_percent(measurement, hard_limit)} of the roofline with one alone ({kind} "
+            f"{shown(name, hard_limit)}); {told}"
+        )
+    return f"{head} is possible: {_percent(measurement, limit)} of the roofline ({kind} {shown(name, limit)}); {told}"
+
+
+def _percent(measurement: Measurement, limit: float) -> str:
+    reached = measurement.value / limit if measurement.is_rate else limit / measurement.value
+    return f"{100 * reached:.0f} %"

@@ -47,6 +47,7 @@ def judged(run: Run, result: SpeedResult, measured: tuple[Measurement, ...]) -> 
                 figure,
                 limit=limit,
                 hard_limit=hard,
+                offered=_offered(run, one.quantity),
                 losses=_losses(run, result, one, limit),
                 suspects=_asked_later(run, one),
             )
@@ -75,6 +76,17 @@ def _limits(run: Run, quantity: str) -> tuple[float, float]:
     }
     most = floors.requests_per_s * answer
     return limits.get(quantity, (most, most))
+
+
+def _offered(run: Run, quantity: str) -> float | None:
+    """Return how much of a rate is asked for, where requests arrive at one without end."""
+    offer = run.load.offer
+    if offer.requests_per_s is None or offer.num_requests is not None:
+        return None
+    return {
+        "requests_per_s": offer.requests_per_s,
+        "output_tokens_per_s": offer.requests_per_s * run.asked.answer_tokens,
+    }.get(quantity)
 
 
 # What the estimate itself loses --------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from infcalc.api.deployment import (
     single_kv_dtype,
 )
 from infcalc.api.figures import Bands, bands_of, inverse, scaled
-from infcalc.api.floors import FloorClock, Floors, Work, floors_of, offload_step_s
+from infcalc.api.floors import FloorClock, Floors, Work, floors_of, held, offload_step_s
 from infcalc.api.ledger import deployment_ledger, longest_for
 from infcalc.api.objectives import Objective, Outcome, check_statistics, outcome
 from infcalc.api.offer import Figure, LoadKind, Offer
@@ -479,6 +479,8 @@ def run_of(machine: Machine, asked: Load, room: float | None = None) -> Run:
             num_most=most,
             num_prompts=most if offer.batch is not None and offer.batch <= server.num_places else 1.0,
             num_clients=None if clients is None else float(clients),
+            num_held=0.0 if offer.concurrency is None else held(offer.concurrency, offer.num_requests),
+            think_s=offer.think_time_s,
         ),
         num_lanes=server.num_lanes,
         num_stages=parallelism.pp,

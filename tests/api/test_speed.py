@@ -321,10 +321,44 @@ def test_losses_are_ranked_and_add_up_to_the_gap() -> None:
 def test_only_what_no_load_can_do_is_impossible() -> None:
     # Below the floor of a hundred together, above that of one: fewer may have run.
     found = judged("tpot=25ms", concurrency=100)
-    assert found.limit > 0.025
+    together = fast(Ask(), concurrency=100).limits
+    assert together is not None
+    assert together.tpot_floor_s is not None
+    assert found.limit < 0.025 < together.tpot_floor_s
     assert found.possible
+    assert found.roofline_fraction < 1
     assert "fewer sequences" in found.text
     assert not judged("tpot=25ms", batch=100).possible
+
+
+@pytest.mark.parametrize("load", [{"concurrency": 100}, {"concurrency": 16, "think_time_s": 5.0}, {"concurrency": 600}])
+def test_the_floor_of_a_request_and_the_ceiling_of_throughput_say_the_same(load: dict[str, Any]) -> None:
+    limits = fast(Ask(), **load).limits
+    assert limits is not None
+    answers_per_s = limits.output_tokens_ceiling_per_s / 2048
+    # Clients that wait for their answers hold that many requests, or think (Little's law).
+    assert answers_per_s * (limits.e2e_floor_s + load.get("think_time_s", 0.0)) >= load["concurrency"] * (1 - 1e-9)
+    slow = judged(f"e2e={1.01 * limits.e2e_floor_s}s", **load)
+    fast_one = judged(f"e2e={0.99 * limits.e2e_floor_s}s", **load)
+    assert (slow.possible, fast_one.possible) == (True, False)
+
+
+def test_the_end_of_a_finite_run_may_be_quicker() -> None:
+    floors = [fast(Ask(), concurrency=100, num_requests=count).limits for count in (100, 1000, 100_000)]
+    first, second, third = (one.e2e_floor_s for one in floors if one is not None)
+    endless = fast(Ask(), concurrency=100).limits
+    assert endless is not None
+    assert first < second < third < endless.e2e_floor_s
+
+
+def test_no_more_is_answered_than_arrives() -> None:
+    found = judged("output-tokens-per-s=2500", requests_per_s=0.8)
+    assert (found.verdict, found.possible) == (Verdict.IMPOSSIBLE, False)
+    assert "1.53x the 1,638 tokens/s that arrive" in found.text
+    assert judged("requests-per-s=0.81", requests_per_s=0.8).possible
+    assert not judged("requests-per-s=0.9", requests_per_s=0.8).possible
+    # Of a finite run nobody knows how its requests came.
+    assert judged("requests-per-s=0.9", requests_per_s=0.8, num_requests=20).possible
 
 
 def test_skewed_routing_is_not_called_impossible() -> None:

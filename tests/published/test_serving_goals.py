@@ -107,7 +107,7 @@ def test_every_class_outside_its_band_is_listed() -> None:
     assert len(shares) > 15
     outside = page().partition("Outside, ")[2].partition("##")[0]
     for quantity, name, share in shares:
-        assert (f"- as shipped: {quantity} of {name} {share:.0%} of " in outside) is not low <= share <= high
+        assert (f"- as shipped: {quantity} of {name} {share:.0%} of " in outside) is not (low <= share <= high)
 
 
 def test_one_error_has_one_value_on_the_page() -> None:
