@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from infcalc import files
-from infcalc.api.bands import LIKE, pools, table_of
+from infcalc.api.bands import pools, table_of
 from infcalc.api.validating_serving import AT_RATE, QUANTITIES, validated_serving
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ _LEAST_CLUSTERS = 6
 _LEAST_SOURCES = 3
 _EVERY = ""
 _LEAST_CLUSTERS_OF_ALL = 12
-TABLES = tuple(dict.fromkeys(table_of(name, at_rate=paced) for name in QUANTITIES for paced in (False, True)))
+DRAWN = tuple(name for name in QUANTITIES if name != "e2e_s")
+"""The band of a whole request is that of its parts."""
+TABLES = tuple(dict.fromkeys(table_of(name, at_rate=paced) for name in DRAWN for paced in (False, True)))
 _HEAD = '''"""Bands of the time model by quantity and class: measured over predicted, low and high. Data, see ``bands``.
 
 Written by ``scripts/serving_bands.py`` from tests/published/serving_measured.yaml; the class without a name is of all.
@@ -168,13 +170,11 @@ def held_out(cases: Sequence[ServingCase], made: Mapping[str, Mapping[str, Pool]
     Each from the class that serves it, at that class's tail.
     """
     found: dict[tuple[str, str], float] = {}
-    for quantity in TABLES:
-        every = figures(cases, quantity)
-        table = quantity if made[quantity] else LIKE[quantity]
-        alike = figures(cases, table)
+    for table in TABLES:
+        every = figures(cases, table)
         inside: dict[str, list[int]] = {}
         for cluster in sorted({one.cluster for one in every}):
-            rest = without(alike, cluster)
+            rest = without(every, cluster)
             bands: dict[str, tuple[float, float]] = {}
             for one in (one for one in every if one.cluster == cluster):
                 name = next(name for name in pools(one.name) if name in made[table])
@@ -182,7 +182,7 @@ def held_out(cases: Sequence[ServingCase], made: Mapping[str, Mapping[str, Pool]
                     others = [other for other in rest if name in pools(other.name)]
                     bands[name] = quantiles(others, made[table][name].tail) if others else (0.0, 0.0)
                 inside.setdefault(pools(one.name)[-2], []).append(held([one], *bands[name]))
-        found |= {(quantity, kind): sum(each) / len(each) for kind, each in inside.items()}
+        found |= {(table, kind): sum(each) / len(each) for kind, each in inside.items()}
     return found
 
 

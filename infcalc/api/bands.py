@@ -5,6 +5,7 @@ The bands are data (:mod:`infcalc.api.band_table`), drawn by ``scripts/serving_b
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -46,8 +47,6 @@ _CURRENT_FROM: dict[str, tuple[int, ...] | None] = {
     "hf": None,
     "autoawq": None,
 }
-LIKE = {"e2e_s": "tpot_s"}
-"""Whose bands serve a quantity that too little was measured of: most of a whole answer is its tokens' time."""
 _AT_RATE = ("ttft_s", "tpot_s")
 _SEPARATOR = ", "
 _WIDE = (0.6, 1.6)
@@ -123,6 +122,22 @@ def band(kind: str, quantity: str, value: float, *, at_rate: bool = False) -> tu
     Of the narrowest class around it that enough was measured of. ``at_rate``: of requests that come at a rate, whether
     or not the server keeps up; times then spread more, for near saturation a small error is a long queue.
     """
-    bands = BANDS.get(table_of(quantity, at_rate=at_rate)) or BANDS.get(LIKE.get(quantity, ""), {})
+    bands = BANDS.get(table_of(quantity, at_rate=at_rate), {})
     low, high = next((bands[name] for name in pools(kind) if name in bands), _WIDE)
     return value * low, value * high
+
+
+def request_band(e2e_s: float, first: tuple[float, float, float], each: tuple[float, float]) -> tuple[float, float]:
+    """Return low and high of a whole request, from the bands of its parts as if these erred independently.
+
+    ``first`` is the time to the first token with its low and high, ``each`` are low and high of the time per token as
+    fractions of it. No end lies within that of the first token: a request ends after it.
+
+    >>> request_band(10.0, (2.0, 1.0, 5.0), (0.5, 1.5))
+    (5.8768943743823394, 15.0)
+    """
+    first_s, low_s, high_s = first
+    rest_s = max(0.0, e2e_s - first_s)
+    low = e2e_s - math.hypot(first_s - low_s, rest_s * (1 - each[0]))
+    high = e2e_s + math.hypot(high_s - first_s, rest_s * (each[1] - 1))
+    return max(low, min(low_s, e2e_s)), max(high, high_s)

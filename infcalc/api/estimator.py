@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from infcalc.api.bands import table_of
 from infcalc.api.deployment import Ask, load, resolve
 from infcalc.api.figures import scaled
 from infcalc.api.ledger import deployment_ledger
@@ -115,14 +114,13 @@ class Estimator:
             return Estimate(fits=False)
         run = run_of(self._machine, asked, room)
         speed, bands, floors = run.speed, self._machine.bands, run.floors
-        known = speed.stable or speed.ttft_s < float("inf")
         rate, answer_tokens = rate_of(run), run.asked.answer_tokens
-        waits, paces = (table_of(name, at_rate=asked.kind is LoadKind.RATE) for name in ("ttft_s", "tpot_s"))
+        times = bands.times(speed, floors, at_rate=asked.kind is LoadKind.RATE)
         return Estimate(
             fits=True,
-            ttft_s=bands.figure(waits, speed.ttft_s, least=floors.ttft_s) if known else None,
-            tpot_s=bands.figure(paces, speed.tpot_s, least=floors.tpot_s) if answer_tokens > 1 else None,
-            e2e_s=bands.figure("e2e_s", speed.e2e_s, least=floors.e2e_s) if known else None,
+            ttft_s=times.ttft_s,
+            tpot_s=times.tpot_s if answer_tokens > 1 else None,
+            e2e_s=times.e2e_s,
             output_tokens_per_s=scaled(rate, answer_tokens),
             requests_per_s=rate,
             batch=speed.num_decodes,

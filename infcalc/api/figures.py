@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from infcalc.api.bands import band, basis_of, class_of
+from infcalc.api.bands import band, basis_of, class_of, request_band, table_of
 from infcalc.api.offer import Figure
 from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
+    from infcalc.api.floors import Floors
+    from infcalc.serving.server import Speed
     from infcalc.spec.efficiency import Basis, GpuEfficiency
 
 
@@ -27,6 +30,36 @@ class Bands:
         low, high = band(self.kind, quantity, value)
         low, high = max(low, least), high if most is None else min(high, most)
         return Figure(value=value, low=min(low, value), high=max(high, value), basis=self.basis)
+
+    def times(self, speed: Speed, floors: Floors, *, at_rate: bool) -> Times:
+        """Return the times of a request, whose bands agree: it cannot end before its first token.
+
+        ``at_rate``: of requests that come at a rate.
+        """
+        tpot = self.figure(table_of("tpot_s", at_rate=at_rate), speed.tpot_s, least=floors.tpot_s)
+        if not (speed.stable or math.isfinite(speed.ttft_s)):
+            return Times(ttft_s=None, tpot_s=tpot, e2e_s=None, queue_s=None)
+        waits = table_of("ttft_s", at_rate=at_rate)
+        ttft = self.figure(waits, speed.ttft_s, least=floors.ttft_s)
+        value = max(speed.e2e_s, floors.e2e_s)
+        each = (tpot.low / tpot.value, tpot.high / tpot.value) if tpot.value else (1.0, 1.0)
+        low, high = request_band(value, (ttft.value, ttft.low, ttft.high), each)
+        return Times(
+            ttft_s=ttft,
+            tpot_s=tpot,
+            e2e_s=Figure(value=value, low=min(max(low, floors.e2e_s), value), high=high, basis=self.basis),
+            queue_s=self.figure(waits, speed.queue_s),
+        )
+
+
+@frozen
+class Times:
+    """Times of a request with their bands; those that a queue without end is part of are None."""
+
+    ttft_s: Figure | None
+    tpot_s: Figure
+    e2e_s: Figure | None
+    queue_s: Figure | None
 
 
 def bands_of(deployment: Deployment, efficiency: GpuEfficiency) -> Bands:

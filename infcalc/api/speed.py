@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.bands import table_of
 from infcalc.api.costing import Costs, Rent, Terms, check_terms, costs_of, rent_of
 from infcalc.api.deployment import (
     REFERENCE_GPU,
@@ -599,14 +598,10 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
     bands, deployment = machine.bands, machine.deployment
     answer = asked.answer_tokens
     decodes = answer > 1
-    known = speed.stable or math.isfinite(speed.ttft_s)
     rate = rate_of(run)
     tokens = scaled(rate, answer)
-    at_rate = run.load.kind is LoadKind.RATE
-    waits = table_of("ttft_s", at_rate=at_rate)
-    ttft = bands.figure(waits, speed.ttft_s, least=floors.ttft_s) if known else None
-    tpot = bands.figure(table_of("tpot_s", at_rate=at_rate), speed.tpot_s, least=floors.tpot_s) if decodes else None
-    e2e = bands.figure("e2e_s", speed.e2e_s, least=floors.e2e_s) if known else None
+    times = bands.times(speed, floors, at_rate=run.load.kind is LoadKind.RATE)
+    e2e, tpot = times.e2e_s, times.tpot_s if decodes else None
     lanes = run.server.num_lanes
     chunk = min(asked.prompt_tokens, run.server.budget_tokens)
     share = _prefill_fraction(run)
@@ -615,11 +610,11 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
     costs = _costs(run, rent, terms, tokens, share)
     return replace(
         _identified(machine.site, run.load),
-        ttft_s=ttft,
+        ttft_s=times.ttft_s,
         tpot_s=tpot,
         tpot_inclusive_s=None if e2e is None else scaled(e2e, 1 / answer),
         e2e_s=e2e,
-        queue_s=bands.figure(waits, speed.queue_s) if known else None,
+        queue_s=times.queue_s,
         output_tokens_per_s=tokens,
         total_tokens_per_s=scaled(rate, answer + run.load.prompt_tokens),
         output_tokens_per_s_per_user=inverse(tpot),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from infcalc.api.answer import Answer
-from infcalc.api.bands import Kind, band, class_of, kind_of, pools
+from infcalc.api.bands import Kind, band, class_of, kind_of, pools, request_band
 from infcalc.api.deployment import Ask, Deployment, deploy, kv_format
 from infcalc.api.ledger import longest_for
 from infcalc.api.recorded import FULL, checked, measurement
@@ -480,7 +480,7 @@ def _case(
         guess = predicted(prediction, quantity, statistic)
         band_class = prediction.band_class
         kind = pools(band_class)[-2]
-        low, high = band(band_class, quantity, guess, at_rate=_stated_load(load) == AT_RATE)
+        low, high = _band(prediction, quantity, guess, at_rate=_stated_load(load) == AT_RATE)
     batch = load.get("batch") or load.get("concurrency") or load.get("num_requests")
     return ServingCase(
         id=_text(entry.get("id")),
@@ -505,6 +505,15 @@ def _case(
         high=high,
         error_fraction=None if guess is None or not value else (guess - value) / value,
     )
+
+
+def _band(prediction: Prediction, quantity: str, guess: float, *, at_rate: bool) -> tuple[float, float]:
+    kind, speed = prediction.band_class, prediction.speed
+    if quantity != "e2e_s":
+        return band(kind, quantity, guess, at_rate=at_rate)
+    first = (speed.ttft_s, *band(kind, "ttft_s", speed.ttft_s, at_rate=at_rate))
+    low, high = request_band(speed.e2e_s, first, band(kind, "tpot_s", 1.0, at_rate=at_rate))
+    return guess * low / speed.e2e_s, guess * high / speed.e2e_s
 
 
 def _stated_load(load: Mapping[str, Any]) -> str:

@@ -4,9 +4,14 @@ from functools import cache
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from infcalc.api.band_table import BANDS
-from infcalc.api.bands import Era, Kind, band, class_name, era_of, pools
+from infcalc.api.bands import Era, Kind, band, class_name, era_of, pools, request_band
+from infcalc.api.deployment import Ask
+from infcalc.api.offer import Offer
+from infcalc.api.speed import estimate
 from infcalc.spec.efficiency import Basis
 from tests import measured
 
@@ -45,7 +50,6 @@ def test_bands_are_of_the_narrowest_class_that_enough_was_measured_of() -> None:
     assert band(narrow, "output_tokens_per_s", 100.0)[0] == 100 * BANDS["output_tokens_per_s"][narrow][0]
     unknown = class_name(Kind.OTHER, Basis.MODELLED, Era.CURRENT)
     assert band(unknown, "tpot_s", 1.0) == BANDS["tpot_s"][""]
-    assert band(narrow, "e2e_s", 2.0) == tuple(2 * one for one in band(narrow, "tpot_s", 1.0))
 
 
 @pytest.mark.parametrize("quantity", ["ttft_s", "tpot_s"])
@@ -85,3 +89,47 @@ def test_a_cluster_of_many_runs_does_not_outweigh_the_others() -> None:
     few = [serving_bands.Figure("a", "s", str(number), 0.0) for number in range(20)]
     many = [serving_bands.Figure("a", "s", "big", 1.0) for _ in range(25)]
     assert serving_bands.quantiles([*few, *many], 0.3)[1] == 1.05
+
+
+FRACTIONS = st.floats(0.01, 1)
+TIMES = st.floats(1e-4, 1e4)
+
+
+@given(st.tuples(TIMES, TIMES), st.tuples(FRACTIONS, st.floats(1, 50)), st.tuples(FRACTIONS, st.floats(1, 5)))
+def test_no_request_ends_before_its_first_token_or_its_last(
+    times: tuple[float, float], first: tuple[float, float], each: tuple[float, float]
+) -> None:
+    (first_s, rest_s), (low, high), (each_low, each_high) = times, first, each
+    e2e_s = first_s + rest_s
+    found = request_band(e2e_s, (first_s, low * first_s, high * first_s), each)
+    slack = 1e-9 * e2e_s
+    assert low * first_s - slack <= found[0] <= e2e_s + slack
+    assert e2e_s - slack <= found[1]
+    assert found[1] >= max(high * first_s, each_high * rest_s) - slack
+    assert found[0] >= low * first_s + each_low * rest_s - slack
+    assert found[1] <= high * first_s + each_high * rest_s + slack
+
+
+@pytest.mark.parametrize(
+    ("model", "load"),
+    [
+        ("llama3-8b", {"requests_per_s": 1.0}),
+        ("llama3-8b", {"requests_per_s": 15.0}),
+        ("llama3-8b", {"concurrency": 64, "output_tokens": 2}),
+        ("llama3-8b", {"batch": 300, "output_tokens": 1}),
+        ("gpt-oss-20b", {"concurrency": 600, "output_tokens": 10}),
+        ("gpt-oss-20b", {"requests_per_s": 2.0, "output_tokens": 3}),
+    ],
+)
+def test_bands_of_one_load_fit_together(model: str, load: dict[str, Any]) -> None:
+    ask = Ask(models=(model,), gpus=("h100-sxm5-80gb",), tp=1)
+    result = estimate(ask, Offer(**{"input_tokens": 1000, "output_tokens": 200} | load)).result
+    first, whole, queue = result.ttft_s, result.e2e_s, result.queue_s
+    assert first is not None
+    assert whole is not None
+    assert queue is not None
+    for end in ("low", "value", "high"):
+        assert getattr(queue, end) <= getattr(first, end) <= getattr(whole, end) * (1 + 1e-9)
+    if result.tpot_s is not None:
+        rest = result.output_tokens - 1
+        assert rest * result.tpot_s.high <= whole.high * (1 + 1e-9)
