@@ -786,7 +786,7 @@ def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
             f"{_US_PER_S * steps.eager_layer_s:.0f} us for a layer and {_US_PER_S * steps.eager_message_s:.0f} us for "
             f"a message between GPUs ({steps.eager.text})"
         )
-    if asked.kind is LoadKind.BATCH:
+    if asked.kind is LoadKind.BATCH and (asked.offer.batch or 1) <= run.server.num_places:
         found.append(
             "a batch starts and ends together, without a front end: its first tokens come when all are computed"
         )
@@ -856,9 +856,11 @@ def _crowd_warnings(asked: Load, result: SpeedResult, run: Run) -> list[str]:
     if not result.stable:
         return [unstable_text(result)]
     if offer.batch is not None and offer.batch > most:
-        return [
-            f"only {most:,} of {offer.batch:,} requests run at once ({result.bound_by}): the rest waits for a place"
-        ]
+        text = (
+            f"only {most:,} of {offer.batch:,} requests run at once ({result.bound_by}): the rest waits for a place; "
+            "first tokens are then those of requests one by one, not of a batch whose prompts are all computed before"
+        )
+        return [text]
     if offer.concurrency is not None and not offer.think_time_s and offer.concurrency > most:
         return [f"only {most:,} of {offer.concurrency:,} requests run at once: the others wait in the queue"]
     return []

@@ -128,7 +128,8 @@ def _values(part: str, *, whole: bool) -> list[float]:
         count = int(_number(match[4], whole=True))
         if count > _MOST_POINTS:
             raise UsageError(f"{count} points", place="--sweep", hint=f"at most {_MOST_POINTS}")
-        found = [low * (high / low) ** (index / max(1, count - 1)) for index in range(count)]
+        inner = [float(f"{low * (high / low) ** (index / (count - 1)):.4g}") for index in range(1, count - 1)]
+        found = [low, *inner, high] if count > 1 else [low]
     return [float(round(value)) if whole else float(f"{value:.6g}") for value in found]
 
 
@@ -156,12 +157,17 @@ def knee_of(variable: Variable, points: Sequence[SweepPoint]) -> tuple[float | N
     powers = [_power(variable, point) for point in stable]
     best = max(range(len(stable)), key=lambda index: powers[index])
     point = stable[best]
-    per = "throughput per GPU and latency" if variable is Variable.TP else "throughput per latency"
+    per = "throughput of a GPU per latency" if variable is Variable.TP else "throughput per latency"
     where = f"{variable} {point.value:g}"
     if best == len(stable) - 1 and points[-1].stable:
         return None, f"no knee up to {where}: {per} still rises there"
     if best == 0:
         return point.value, f"knee at or below {where}: {per} only falls from there"
+    if variable is Variable.TP:
+        return point.value, (
+            f"knee at {where}, where {per} is greatest: up to there more GPUs shorten a request by more than each of "
+            "them loses in throughput, beyond it by less"
+        )
     return point.value, (
         f"knee at {where}, where {per} is greatest: up to there throughput grows faster than the time of a request, "
         "beyond it the time of a request grows faster"

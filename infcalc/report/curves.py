@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from infcalc.report.plots import canvas, colours, finish
 from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from infcalc.api.answer import Answer
     from infcalc.api.speed import SpeedResult
     from infcalc.api.sweeping import Curve, SweepPoint
 
 _INK = "#333333"
 _MS = 1e3
-_LABEL_ROOM = 0.045
+_FOUR_DIGITS = 1000
+_MARGIN = 0.08
 
 
 def plot_estimate(answer: Answer[SpeedResult], path: str) -> None:
@@ -38,13 +39,15 @@ def plot_estimate(answer: Answer[SpeedResult], path: str) -> None:
         _curve(axes, curve, colour, f"{result.model} on {result.num_gpus} x {result.gpu}")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    plain = _plain_ticks()
+    # Room for the label of the last point, below and right of it.
+    axes.margins(x=_MARGIN, y=_MARGIN)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(plain)
-        axis.set_minor_formatter(plain)
+        _plain_ticks(axis)
     axes.tick_params(which="both", labelsize=9)
     axes.set_xlabel("output tokens/s of the replica")
     axes.set_ylabel("time per token, ms")
+    for _, curve in drawn:
+        _labels(figure, axes, curve)
     finish(figure, axes, path, f"Latency and throughput by {variable}")
 
 
@@ -53,7 +56,9 @@ def _curve(axes: Any, curve: Curve, colour: str, label: str) -> None:  # noqa: A
     rates = [point.output_tokens_per_s.value for point in points]
     axes.plot(rates, [_ms(point, "value") for point in points], color=colour, marker="o", markersize=4, label=label)
     # Where throughput falls again, a band would run back over itself.
-    rising = [point for place, point in enumerate(points) if rates[place] >= max(rates[: place + 1])]
+    along = points if not rates or rates[0] <= rates[-1] else points[::-1]
+    most = list(accumulate((point.output_tokens_per_s.value for point in along), max))
+    rising = [point for point, so_far in zip(along, most, strict=True) if point.output_tokens_per_s.value >= so_far]
     axes.fill_between(
         [point.output_tokens_per_s.value for point in rising],
         [_ms(point, "low") for point in rising],
@@ -62,7 +67,6 @@ def _curve(axes: Any, curve: Curve, colour: str, label: str) -> None:  # noqa: A
         alpha=0.15,
         linewidth=0,
     )
-    _labels(axes, points)
     for point in points:
         if point.value == curve.knee:
             spot = ([point.output_tokens_per_s.value], [_ms(point, "value")])
@@ -80,20 +84,30 @@ def _curve(axes: Any, curve: Curve, colour: str, label: str) -> None:  # noqa: A
 
 
 def _knee(curve: Curve) -> str:
-    return f"knee: {curve.variable} {curve.knee:g}"
+    return f"knee: {curve.variable} {curve.knee:.4g}"
 
 
-def _labels(axes: Any, points: Sequence[SweepPoint]) -> None:  # noqa: ANN401 - matplotlib is optional
-    """Write the variable beside the points that are far enough from the last one written."""
-    last: tuple[float, float] | None = None
-    for point in points:
-        rate, time = point.output_tokens_per_s.value, _ms(point, "value")
-        near = last is not None and abs(rate / last[0] - 1) < _LABEL_ROOM and abs(time / last[1] - 1) < _LABEL_ROOM
-        if not near:
-            last = rate, time
-            axes.annotate(
-                f"{point.value:g}", (rate, time), textcoords="offset points", xytext=(5, -10), fontsize=8, color=_INK
-            )
+def _labels(figure: Any, axes: Any, curve: Curve) -> None:  # noqa: ANN401 - matplotlib is optional
+    """Write the variable beside the points whose label meets no other one."""
+    figure.draw_without_rendering()
+    taken = [text.get_window_extent() for text in axes.texts]
+    points = [point for point in curve.points if point.tpot_s is not None]
+    # The ends of a curve say most: they come first.
+    for point in dict.fromkeys([*points[:1], *points[-1:], *points]):
+        place = (point.output_tokens_per_s.value, _ms(point, "value"))
+        text = axes.annotate(
+            f"{point.value:.3g}" if point.value < _FOUR_DIGITS else f"{point.value:g}",
+            place,
+            textcoords="offset points",
+            xytext=(5, -10),
+            fontsize=8,
+            color=_INK,
+        )
+        box = text.get_window_extent()
+        if any(box.overlaps(other) for other in taken):
+            text.remove()
+        else:
+            taken.append(box)
 
 
 def _ms(point: SweepPoint, end: str) -> float:
@@ -101,14 +115,25 @@ def _ms(point: SweepPoint, end: str) -> float:
     return found * _MS
 
 
-def _plain_ticks() -> Any:  # noqa: ANN401 - matplotlib is optional
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - an optional extra
+def _plain_ticks(axis: Any) -> None:  # noqa: ANN401 - matplotlib is optional
+    """Write plain numbers at an axis: of every leading digit where it spans little, else of a few."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator  # noqa: PLC0415 - an optional extra
+
+    low, high = axis.get_view_interval()
+    digits = next(digits for ratio, digits in _DIGITS if high <= ratio * low)
 
     def shown(value: float, _position: object = None) -> str:
-        digit = f"{value:.0e}"[0]
-        return f"{value:,.6g}" if digit in "125" else ""
+        return f"{value:,.6g}" if not digits or f"{value:.0e}"[0] in digits else ""
 
-    return FuncFormatter(shown)
+    if not digits:
+        axis.set_major_locator(MaxNLocator(nbins=6))
+        axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(shown))
+    axis.set_minor_formatter(FuncFormatter(shown))
+
+
+_DIGITS = ((3, ""), (7, "123456789"), (20, "12357"), (math.inf, "125"))
+"""Up to which ratio of the ends of an axis which leading digits are written; none: even steps, as on a linear axis."""
 
 
 def _parts(axes: Any, answer: Answer[SpeedResult]) -> None:  # noqa: ANN401 - matplotlib is optional

@@ -512,3 +512,28 @@ def test_overheads_say_what_they_rest_on() -> None:
     factors = [item for one in answer.explanations for item in one.inputs if item.name == "kernel_factor"]
     assert factors
     assert all((item.value, "dstack_dsr1" in item.origin) == (2.0, True) for item in factors)
+
+
+def test_the_knee_over_tp_is_told_in_its_own_words() -> None:
+    ask = Ask(models=("llama3-8b",), gpus=("h100-sxm5-80gb",))
+    curve = estimate(ask, Offer(concurrency=16), sweep=parse_sweep("tp=1,2,4,8")).result.sweep
+    assert curve is not None
+    assert curve.knee in {2, 4}
+    times = [point.e2e_s.value for point in curve.points if point.e2e_s is not None]
+    assert times == sorted(times, reverse=True)
+    assert "more GPUs shorten a request" in curve.knee_text
+    assert "grows" not in curve.knee_text
+
+
+def test_inner_values_of_a_sweep_have_four_digits_and_its_ends_are_those_given() -> None:
+    values = parse_sweep("rate=0.117078..0.84:12").values
+    assert (values[0], values[-1], len(values)) == (0.117078, 0.84, 12)
+    assert all(len(f"{value:g}".replace(".", "").lstrip("0")) <= 4 for value in values[1:-1])
+
+
+def test_a_batch_beyond_the_room_says_what_its_first_token_is() -> None:
+    within, beyond = (estimate(Ask(), Offer(batch=batch)) for batch in (100, 400))
+    assert any("when all are computed" in note for note in within.assumptions)
+    assert not any("one by one" in text for text in within.warnings)
+    assert not any("when all are computed" in note for note in beyond.assumptions)
+    assert any("one by one" in text for text in beyond.warnings)

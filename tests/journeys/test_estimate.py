@@ -88,6 +88,8 @@ def test_a_curve_is_a_row_per_point_and_names_its_knee(capsys: Capture) -> None:
     ran = infcalc(capsys, *asked)
     assert ran.code == 0
     assert "throughput per latency" in ran.out
+    (heading,) = (line for line in ran.out.splitlines() if line.startswith("batch  "))
+    assert heading.split()[-1] == "remark"
     result = answer(capsys, *asked).result
     rows = list(csv.DictReader(io.StringIO(infcalc(capsys, *asked, "--format", "csv").out)))
     assert [float(row["batch"]) for row in rows] == [1, 2, 4, 8, 16, 32, 64]

@@ -176,7 +176,7 @@ def _curve(result: SpeedResult, curve: Curve) -> Table:
             Column(key="batch", heading="in decode", show=_whole, aside=True),
             *_figure_columns(),
             Column(key="bound_by", heading="bound by", left=True, aside=True),
-            Column(key="mark", heading="", left=True),
+            Column(key="mark", heading="remark", left=True),
         ),
         rows=tuple(_point(point, curve) for point in curve.points),
     )
