@@ -238,7 +238,7 @@ def _parts(step: Step, result: SpeedResult, *, named: bool) -> Table:
             Column(key="share_fraction", heading="share", show=_share),
             Column(key="bound_by", heading="bound by", left=True),
             Column(key="floor_s", heading="floor", show=_time),
-            Column(key="flop", heading="work", show=lambda value: _si(value, "FLOP")),
+            Column(key="flop", heading="work", show=lambda value: _si(value, "FLOP"), aside=True),
             Column(key="bytes", heading="traffic", show=lambda value: _si(value, "B")),
         ),
         rows=tuple(
