@@ -10,9 +10,13 @@ from infcalc.api.bounds import roofline
 from infcalc.api.deployment import Ask
 from infcalc.api.filling import memory
 from infcalc.api.fitting import concurrency
+from infcalc.api.offer import Offer
+from infcalc.api.speed import estimate
+from infcalc.api.sweeping import parse_sweep
 from infcalc.report.table import Column, Table, View, cells, narrowed
 from infcalc.report.terminal import show
 from infcalc.report.views import concurrency as of_concurrency
+from infcalc.report.views import estimate as of_estimate
 from infcalc.report.views import memory as of_memory
 from infcalc.report.views import roofline as of_roofline
 
@@ -81,8 +85,10 @@ def test_no_color_means_no_escape_codes(monkeypatch: pytest.MonkeyPatch) -> None
         lambda: of_memory.view(memory(SEVERAL)),
         lambda: of_concurrency.view(concurrency(SEVERAL)),
         lambda: of_roofline.view(roofline(Ask(gpus=("a100", "h100")))),
+        lambda: of_estimate.view(estimate(Ask(models=("mixtral-8x7b",), num_gpus=4), Offer(batch=16), explain=True)),
+        lambda: of_estimate.view(estimate(Ask(), sweep=parse_sweep("rate=0.1..0.84:6"))),
     ],
-    ids=["memory", "concurrency", "roofline"],
+    ids=["memory", "concurrency", "roofline", "estimate", "sweep"],
 )
 def test_no_number_is_broken_over_lines(
     monkeypatch: pytest.MonkeyPatch, view: Callable[[], View], columns: int
