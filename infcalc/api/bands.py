@@ -133,8 +133,8 @@ def request_band(e2e_s: float, first: tuple[float, float, float], each: tuple[fl
     ``first`` is the time to the first token with its low and high, ``each`` are low and high of the time per token as
     fractions of it. No end lies within that of the first token: a request ends after it.
 
-    >>> request_band(10.0, (2.0, 1.0, 5.0), (0.5, 1.5))
-    (5.8768943743823394, 15.0)
+    >>> request_band(12.0, (4.0, 1.0, 7.0), (0.5, 1.5))
+    (7.0, 17.0)
     """
     first_s, low_s, high_s = first
     rest_s = max(0.0, e2e_s - first_s)

@@ -155,8 +155,8 @@ def _pace(
         latency_s=latency_ms * _MS,
         prefill_tokens=prefill_tokens,
         num_steps_ahead=num_steps_ahead,
-        eager_layer_s=launched.layer_us * _US,
-        eager_message_s=launched.message_us * _US,
+        eager_layer_s=launched.layer_s,
+        eager_message_s=launched.message_s,
         eager_beyond_tokens=launched.beyond_tokens,
         steps=steps,
         front_end=front_end,
@@ -169,15 +169,15 @@ def _pace(
 class _Eager:
     """What the host needs to launch the kernels of one layer, and from which context on it must."""
 
-    layer_us: float
-    message_us: float
+    layer_s: float
+    message_s: float
     beyond_tokens: float
     footing: Footing
 
 
 _EAGER = _Eager(
-    layer_us=15 * 6.0,
-    message_us=44.0,
+    layer_s=15 * 6.0 * _US,
+    message_s=44.0 * _US,
     beyond_tokens=math.inf,
     footing=Footing(
         otherwise="8 to 15 launches of 4 to 6 us in a layer and 20 to 44 us for a message were timed, and what is not "
@@ -186,8 +186,8 @@ _EAGER = _Eager(
 )
 """Decode is replayed from graphs, unless they are switched off."""
 _EAGER_V0 = _Eager(
-    layer_us=600.0,
-    message_us=0.0,
+    layer_s=600.0 * _US,
+    message_s=0.0,
     beyond_tokens=8192.0,
     footing=Footing(
         quantities=("output tokens/s", "TPOT"),
