@@ -430,14 +430,10 @@ def _demand(deployment: Deployment, cut: PagePlan, traffic: Traffic, *, reserved
     In the pages of the pool, as ``sequences`` are counted, with half a block of rounding.
     """
     rules, settings, parallelism = deployment.rules, page_settings(deployment), deployment.parallelism
-    if len(cut.groups) > 1:
-        pages = rules.recurrent_pages if settings.prefix_caching else 1
-        states = sum(1 for group in cut.groups if group.recurrent) * (pages + settings.num_draft_tokens)
-        parts = [_part(group, cut.block_bytes, parallelism.dcp) for group in cut.groups if not group.recurrent]
-        constant = states * cut.block_bytes
-    else:
-        constant = cut.decoding_bytes_per_request
-        parts = [_part(group, cut.block_bytes, parallelism.dcp) for group in cut.groups]
+    pages = (rules.recurrent_pages if settings.prefix_caching else 1) + settings.num_draft_tokens
+    states = sum(group.recurrent for group in cut.groups) * pages
+    parts = [_part(group, cut.block_bytes, parallelism.dcp) for group in cut.groups if not group.recurrent]
+    constant = cut.decoding_bytes_per_request + states * cut.block_bytes
     return demand(traffic.inputs, traffic.outputs, tuple(parts), constant_bytes=constant, reserved=reserved)
 
 

@@ -222,3 +222,14 @@ def test_a_length_is_lowered_to_what_the_least_rank_holds() -> None:
     assert shorter.result.fits
     assert shorter.result.starts_with
     assert shorter.result.max_model_len == (shorter.result.kv_blocks - 1) * shorter.result.block_tokens
+
+
+def test_states_are_held_whole_whatever_the_length() -> None:
+    """A model of recurrent layers alone holds one state for each request: long requests fit as often as short ones."""
+    ask = Ask(models=("mamba-2.8b",), gpus=("h100",), tp=1)
+    short, long = (
+        concurrency(ask, requests=Load(input_tokens=tokens, output_tokens=tokens)).result.rows[0]
+        for tokens in (64, 4096)
+    )
+    assert short.requests == long.requests
+    assert long.requests == pytest.approx(long.sequences, rel=0.01)
