@@ -60,6 +60,13 @@ class Requests:
         return sum(weight * length for weight, length in self.answers)
 
     @property
+    def answer_scatter(self) -> float:
+        """Squared coefficient of variation of the answers."""
+        mean = self.answer_tokens
+        squares = sum(weight * length**2 for weight, length in self.answers)
+        return max(0.0, squares / max(mean, 1.0) ** 2 - 1)
+
+    @property
     def live_tokens(self) -> float:
         """Mean tokens in the cache of a request in decode, met at a random moment."""
         squares = sum(weight * length**2 for weight, length in self.answers)
@@ -372,9 +379,9 @@ def at_rate(server: Server, asked: Requests, requests_per_s: float, *, front_end
     each_s = _before_s(server, asked) + asked.answer_tokens * pace.token_s if front_end else 0.0
     latency_s = pace.latency_s + _before_s(server, asked) if front_end else 0.0
     most = max(1.0, server.num_places / lanes)
-    found = opened(times, work, requests_per_s / lanes, most)
+    best = closed(times, work, most)
+    found = opened(times, work, requests_per_s / lanes, best)
     if found is None or requests_per_s * each_s >= 1:
-        best = closed(times, work, most)
         rate = min(best.requests_per_s * lanes, 1 / each_s if each_s else math.inf)
         speed = _steady(
             asked,
@@ -389,7 +396,12 @@ def at_rate(server: Server, asked: Requests, requests_per_s: float, *, front_end
     # The front end is a queue of its own with one server.
     load = requests_per_s * each_s
     front_s = latency_s + 0.5 * each_s * load / max(1e-9, 1 - load)
-    queue_s = _slot_wait_s(found.num_requests, most, found.requests_per_s)
+    queue_s = _place_wait_s(
+        lanes * found.num_requests,
+        lanes * most,
+        spare_per_s=lanes * best.requests_per_s - requests_per_s,
+        scatter=asked.answer_scatter,
+    )
     ttft_s = front_s + queue_s + found.wait_s + found.prefill_s
     return _steady(
         asked,
@@ -446,16 +458,15 @@ def _steady(
     )
 
 
-def _slot_wait_s(running: float, places: float, rate: float) -> float:
-    """Return the wait for a free place: the number in the house is taken as Poisson around its mean (M/G/inf)."""
-    if running <= 0 or running >= places:
-        return 0.0
-    spread = math.sqrt(running)
-    beyond = (places - running) / spread
-    density = math.exp(-0.5 * beyond**2) / math.sqrt(2 * math.pi)
-    tail = 0.5 * math.erfc(beyond / math.sqrt(2))
-    excess = spread * (density - beyond * tail)
-    return max(0.0, excess) / rate
+def _place_wait_s(running: float, places: float, *, spare_per_s: float, scatter: float) -> float:
+    """Return the wait for a free place where requests come at random: it grows without end as no rate is to spare.
+
+    Sakasegawa (Ann. Inst. Statist. Math. 29, 1977) for many servers, with the share of places that are taken in the
+    place of their use, for a server with few requests answers them sooner; ``scatter`` is the squared coefficient of
+    variation of the answers.
+    """
+    share = min(1.0, running / places)
+    return share ** (math.sqrt(2 * (places + 1)) - 1) * 0.5 * (1 + scatter) / spare_per_s
 
 
 def _bound(server: Server, most: float, clients: float | None) -> str:

@@ -8,6 +8,8 @@ many are in the house (Little's law).
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.engines.pace import Order
@@ -76,16 +78,16 @@ def woven_step_s(times: StepTimes, work: Work, num_decodes: float, new_tokens: f
         return plain
     if work.order is Order.MIXED:
         room = max(1.0, work.budget_tokens - num_decodes)
-        chunk = min(max(new_tokens, min(work.prompt_tokens, room)), room)
-        # More than a step's room: further steps are needed for one token of each.
+        # Everyone who decodes has a token of every step; prompts beyond its room wait, and with them whoever sent them.
+        new_tokens = min(new_tokens, room)
+        chunk = min(max(new_tokens, work.prompt_tokens), room)
         steps = new_tokens / chunk
         more = 0.0
         for weight, length in _VARIED if work.varied else _ALIKE:
             # A prompt beyond the room of a step takes several.
             parts = max(1.0, chunk * length / room)
             more += weight * parts * (times.at(num_decodes, context_tokens, chunk * length / parts) - plain)
-        if steps > 1:
-            return steps * (plain + more)
+        more = min(more, times.at(num_decodes, context_tokens, room) - plain)
         # One lane's prompt holds up all that step with it, but for the experts, which take the prompts of all.
         any_lane = 1 - (1 - steps) ** work.num_locked
         return plain + more * (_LOCAL * any_lane + (1 - _LOCAL) * steps)
@@ -141,16 +143,34 @@ def closed(times: StepTimes, work: Work, num_requests: float, *, away_s: float =
         found = flow(times, work, num_decodes, num_clients=num_requests)
         return found, found.num_requests + away_s * found.requests_per_s - num_requests
 
-    return _balanced(lane, num_requests, at_none=-num_requests)
+    found = _balanced(lane, min(num_requests, most_decodes(work, num_requests)), at_none=-num_requests)
+    missing = num_requests - found.num_requests - away_s * found.requests_per_s
+    if missing <= _TOLERANCE * num_requests:
+        return found
+    # Prompts take all the room of every step: who is not in decode waits for his.
+    return replace(found, wait_s=found.wait_s + missing / found.requests_per_s)
 
 
-def opened(times: StepTimes, work: Work, requests_per_s: float, most_requests: float) -> Flow | None:
-    """Return the lane that answers ``requests_per_s``; None where ``most_requests`` at once do not suffice."""
-    best = closed(times, work, most_requests)
+def most_decodes(work: Work, num_clients: float) -> float:
+    """Return how many can be in decode at most: as many as their followers' prompts leave room for in every step.
+
+    A step of T tokens with D of them in decode computes T - D of prompts; D / n answers of n tokens end in it, and as
+    many prompts must be computed.
+    """
+    if work.order is not Order.MIXED:
+        return math.inf
+    others = max(0.0, 1 - 1 / num_clients)
+    return work.budget_tokens / (1 + others * work.prompt_tokens / work.decode_tokens)
+
+
+def opened(times: StepTimes, work: Work, requests_per_s: float, best: Flow) -> Flow | None:
+    """Return the lane that answers ``requests_per_s``; None where it does not at its ``best``."""
     if best.requests_per_s <= requests_per_s:
         return None
     if work.decode_tokens <= 0:
-        return best
+        busy = requests_per_s / best.requests_per_s
+        wait_s = busy / (2 * (1 - busy)) / best.requests_per_s
+        return replace(best, wait_s=wait_s, requests_per_s=requests_per_s)
 
     def lane(num_decodes: float) -> tuple[Flow, float]:
         found = flow(times, work, num_decodes)
