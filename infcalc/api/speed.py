@@ -33,7 +33,7 @@ from infcalc.engines.pace import pace, without_graphs
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import InfcalcError, UsageError
 from infcalc.frozen import frozen
-from infcalc.serving.server import Requests, Server, Speed, at_rate, in_batch, in_closed_loop, in_open_run, in_run
+from infcalc.serving.server import Requests, Server, Speed, at_most, in_batch, in_closed_loop, in_open_run, in_run
 from infcalc.spec.explain import Input
 from infcalc.units import format_bytes, format_seconds
 from infcalc.workload.lengths import Exponential, Lognormal
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
 _DOES_NOT_FIT = 3
 _NOT_MET = 4
-_MANY_WAVES = 40.0
-_FEW_CLIENTS = 4
 _GUARD_SLACK = 1e-6
 _US_PER_S = 1e6
 
@@ -506,31 +504,14 @@ def _speed(server: Server, requests: Requests, asked: Load) -> tuple[Speed, floa
             return in_batch(server, requests, offer.batch or 1), None
         case LoadKind.CONCURRENCY:
             clients, think_s = float(offer.concurrency or 1), offer.think_time_s
-            if count is None or count > _MANY_WAVES * clients or clients < server.num_lanes * _FEW_CLIENTS:
-                return in_closed_loop(server, requests, clients, think_time_s=think_s, num_requests=count), None
-            return in_run(server, requests, num_requests=max(count, clients), clients=clients), None
+            return in_closed_loop(server, requests, clients, think_time_s=think_s, num_requests=count), None
         case LoadKind.RATE:
-            return _arriving(server, requests, offer.requests_per_s or 0.0, count)
+            rate = offer.requests_per_s or 0.0
+            return in_open_run(server, requests, rate, count), at_most(server, requests).requests_per_s
         case LoadKind.MAXIMUM:
             if count is not None:
                 return in_run(server, requests, num_requests=count), None
-            return _at_most(server, requests), None
-
-
-def _arriving(server: Server, requests: Requests, rate: float, count: float | None) -> tuple[Speed, float]:
-    """Return how fast requests are answered that arrive at a rate, and the highest rate that is stable."""
-    steady = at_rate(server, requests, rate)
-    most_per_s = max(_at_most(server, requests).requests_per_s, rate if steady.stable else 0.0)
-    if count is None:
-        return steady, most_per_s
-    run = in_open_run(server, requests, rate, count)
-    return replace(run, stable=steady.stable), most_per_s
-
-
-def _at_most(server: Server, requests: Requests) -> Speed:
-    """Return the speed where more requests wait than find a place."""
-    speed = in_closed_loop(server, requests, server.num_places)
-    return speed if speed.bound_by == "front end" else replace(speed, queue_s=0.0, ttft_s=speed.ttft_s - speed.queue_s)
+            return at_most(server, requests), None
 
 
 def _guarded(speed: Speed, requests: Requests, floors: Floors) -> tuple[Speed, tuple[str, ...]]:

@@ -26,8 +26,8 @@ from infcalc.serving.server import (
     Requests,
     Server,
     Speed,
+    at_most,
     decoding,
-    end_together,
     in_batch,
     in_closed_loop,
     in_open_run,
@@ -160,22 +160,15 @@ def _speed(server: Server, asked: Requests, load: _Load) -> Speed:
     if load.kind == "prefill_only" or load.batch is not None:
         return in_batch(server, asked, at_once)
     if load.num_clients is not None:
-        return _closed(server, asked, load.num_clients, load.num_requests, online=load.online)
+        count = load.num_requests or _WAVES_CUSTOMARY * load.num_clients
+        return in_closed_loop(server, asked, load.num_clients, num_requests=count, front_end=load.online)
     if load.requests_per_s is not None:
         return in_open_run(server, asked, load.requests_per_s, load.num_requests, front_end=load.online)
     if load.num_requests is not None:
         return in_run(server, asked, num_requests=load.num_requests, front_end=load.online)
     if load.kind == "max_throughput":
-        return in_closed_loop(server, asked, server.num_places, front_end=False)
+        return at_most(server, asked, front_end=False)
     raise FileProblem("neither batch, concurrency, rate nor number of requests is stated", place=load.place)
-
-
-def _closed(server: Server, asked: Requests, clients: float, count: float | None, *, online: bool) -> Speed:
-    count = _WAVES_CUSTOMARY * clients if count is None else count
-    spread = not end_together(server, asked)
-    if spread and (count > 40 * clients or clients < server.num_lanes * 4):
-        return in_closed_loop(server, asked, clients, num_requests=count, front_end=online)
-    return in_run(server, asked, num_requests=max(count, clients), clients=clients, front_end=online)
 
 
 def _amount(value: object) -> float | None:

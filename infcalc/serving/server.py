@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from infcalc.workload.lengths import Node
 
 _LONG_RUN = 15.0
-"""Lives of a request from which on a run counts as steady."""
+"""Lives of a request from which on a run at a rate is more than its start."""
+_WAVES = 5.0
+"""Fillings of the house that are followed of a run, before it goes on as in its steady state."""
+_FEW_CLIENTS = 4
+"""For each lane: of fewer a run is not followed, for it does so in parts of requests."""
 
 
 @frozen
@@ -42,6 +46,8 @@ class Server:
     """Requests that run at once, over all lanes."""
     num_fitting: float
     """Requests that memory holds at once: no more run than that."""
+    num_front_ends: int = 1
+    """Processes that take requests in and send tokens out, side by side."""
 
 
 @frozen
@@ -121,6 +127,12 @@ def _work(server: Server, asked: Requests) -> Work:
 def _before_s(server: Server, asked: Requests) -> float:
     """Return what the front end does for a request before the scheduler sees it."""
     return server.pace.request_s + server.pace.prompt_token_s * (asked.prompt_tokens + asked.cached_tokens)
+
+
+def _front_end_s(server: Server, asked: Requests) -> float:
+    """Return the time of the front end that a request costs from taking it in to sending its last token."""
+    each_s = _before_s(server, asked) + asked.answer_tokens * server.pace.token_s
+    return each_s / server.num_front_ends
 
 
 def in_batch(server: Server, asked: Requests, num_sequences: int) -> Speed:
@@ -209,8 +221,7 @@ def end_together(server: Server, asked: Requests) -> bool:
 
     Where prefill goes first, all of them start to decode together; answers of one length then end together.
     """
-    alike = len({length for _, length in asked.answers}) == 1 and not asked.varied
-    return alike and server.pace.order is Order.PREFILL_FIRST
+    return _alike(asked) and server.pace.order is Order.PREFILL_FIRST and asked.answer_tokens > 1
 
 
 def _in_waves(server: Server, asked: Requests, *, clients: float, num_requests: float, front_end: bool) -> Speed:
@@ -233,13 +244,14 @@ def _in_waves(server: Server, asked: Requests, *, clients: float, num_requests: 
     before_s = _before_s(server, asked) if front_end else 0.0
     latency_s = pace.latency_s + before_s if front_end else 0.0
     wave_s, bound_by = run.makespan_s + latency_s, _bound(server, running, clients)
-    if front_end and running * (before_s + asked.answer_tokens * pace.token_s) > wave_s:
-        wave_s, bound_by = running * (before_s + asked.answer_tokens * pace.token_s), "front end"
-    stretch = (wave_s - latency_s) / run.makespan_s
-    # Those without a place wait for whole waves; of a finite run, the first of them less long.
-    behind = max(0.0, min(clients, num_requests) - running)
-    queue_s = behind / running * (1 - 0.5 * behind / num_requests) * wave_s
-    ttft_s, e2e_s = queue_s + latency_s + run.ttft_s, queue_s + latency_s + run.e2e_s * stretch
+    if front_end and running * _front_end_s(server, asked) > wave_s:
+        wave_s, bound_by = running * _front_end_s(server, asked), "front end"
+    # A front end that falls behind sends tokens later, not prompts.
+    tokens_s = wave_s - latency_s - run.ttft_s
+    stretch = tokens_s / (run.e2e_s - run.ttft_s)
+    # Those without a place wait for whole waves.
+    queue_s = (clients - running) / running * wave_s * _waiting_share(asked, running, clients, num_requests)
+    ttft_s, e2e_s = queue_s + latency_s + run.ttft_s, queue_s + wave_s
     rate = running / wave_s
     return Speed(
         ttft_s=ttft_s,
@@ -257,6 +269,26 @@ def _in_waves(server: Server, asked: Requests, *, clients: float, num_requests: 
     )
 
 
+def _alike(asked: Requests) -> bool:
+    return len({length for _, length in asked.answers}) == 1 and not asked.varied
+
+
+def _waiting_share(asked: Requests, running: float, clients: float, num_requests: float) -> float:
+    """Return how long requests of a run wait for a place on average, as a share of what they do once it is steady.
+
+    Of the first of each client, as many as run at once find a place at once. The others wait ever longer: where answers
+    are alike, for whole waves of them, else for one place after the other.
+    """
+    behind = clients - running
+    if math.isinf(num_requests) or behind <= 0:
+        return 1.0
+    first = 0.5 * behind**2
+    if _alike(asked):
+        waves, more = divmod(clients, running)
+        first = running * (0.5 * waves * (waves - 1) * running + waves * more)
+    return (first + (num_requests - clients) * behind) / (num_requests * behind)
+
+
 def in_run(
     server: Server,
     asked: Requests,
@@ -267,8 +299,23 @@ def in_run(
     front_end: bool = True,
 ) -> Speed:
     """Return the speed of a finite run: all at once, from ``clients`` that wait for answers, or at a rate."""
-    if clients is not None and end_together(server, asked):
-        return _in_waves(server, asked, clients=clients, num_requests=num_requests, front_end=front_end)
+    if clients is not None:
+        return in_closed_loop(server, asked, clients, num_requests=num_requests, front_end=front_end)
+    return _followed(
+        server, asked, num_requests=num_requests, requests_per_s=requests_per_s, front_end=front_end
+    )
+
+
+def _followed(
+    server: Server,
+    asked: Requests,
+    *,
+    num_requests: float,
+    clients: float | None = None,
+    requests_per_s: float | None = None,
+    front_end: bool,
+) -> Speed:
+    """Return the speed of a run that is followed from its start to its end."""
     lanes = server.num_lanes
     most = min(server.num_places, num_requests, clients or math.inf) / lanes
     times = _times(server, asked, most)
@@ -291,12 +338,12 @@ def in_run(
     if front_end:
         pace = server.pace
         before_s = _before_s(server, asked)
-        busy_s = num_requests * (before_s + asked.answer_tokens * pace.token_s)
+        busy_s = num_requests * _front_end_s(server, asked)
         if busy_s > makespan_s:
             makespan_s, bound_by = busy_s, "front end"
         at_once = num_requests if clients is None and requests_per_s is None else min(clients or 1.0, num_requests)
         share = min(1.0, at_once / num_requests)
-        latency_s = pace.latency_s + before_s + share * 0.5 * at_once * before_s
+        latency_s = pace.latency_s + before_s + share * 0.5 * at_once * before_s / server.num_front_ends
     stretch = makespan_s / run.makespan_s
     rate = num_requests / makespan_s
     return Speed(
@@ -324,15 +371,92 @@ def in_closed_loop(
     num_requests: float | None = None,
     front_end: bool = True,
 ) -> Speed:
-    """Return the steady state with ``clients`` that each send their next request when they have the answer.
+    """Return the speed with ``clients`` that each send their next request when they have the answer.
 
-    Where ``num_requests`` is known, the first of each client count, which all come at once.
+    ``num_requests`` makes it a run with a start and an end, else it goes on for ever. The start is followed; what comes
+    after it is the steady state, and the longer the run, the more of it.
+    """
+    count = math.inf if num_requests is None else num_requests
+    clients = min(clients, count)
+    if end_together(server, asked) and not think_time_s:
+        return _in_waves(server, asked, clients=clients, num_requests=count, front_end=front_end)
+    steady = _steady_loop(server, asked, clients, think_time_s=think_time_s, front_end=front_end)
+    if num_requests is None:
+        return steady
+    running = min(server.num_places, clients)
+    if clients < server.num_lanes * _FEW_CLIENTS:
+        start = replace(steady, ttft_s=_first_s(server, asked, running, steady, front_end=front_end))
+        followed = clients
+    else:
+        followed = min(count, max(_WAVES * running, 1.0))
+        start = _followed(server, asked, num_requests=followed, clients=running, front_end=front_end)
+    return _joined(start, steady, asked, followed=followed, running=running, clients=clients, num_requests=count)
+
+
+def _first_s(server: Server, asked: Requests, running: float, steady: Speed, *, front_end: bool) -> float:
+    """Return the mean time to the first token of requests that all come at once to an empty lane each."""
+    each = max(1.0, running / server.num_lanes)
+    times, budget = _times(server, asked, each, busy=running >= server.num_lanes), server.budget_tokens
+    tokens = each * max(asked.prompt_tokens, 1.0)
+    steps = max(1.0, math.ceil(tokens / budget))
+    latency_s = server.pace.latency_s + _before_s(server, asked) if front_end else 0.0
+    return max(steady.ttft_s - steady.queue_s, latency_s + prefill_s(times, tokens, budget) * 0.5 * (1 + 1 / steps))
+
+
+def _joined(
+    start: Speed,
+    steady: Speed,
+    asked: Requests,
+    *,
+    followed: float,
+    running: float,
+    clients: float,
+    num_requests: float,
+) -> Speed:
+    """Return the run whose first ``followed`` requests, of those that find a place, are as ``start``, the others steady.
+
+    Requests that find no place wait besides, as many as there are too many clients (Little's law).
+    """
+    share = followed / num_requests
+    queue_s = steady.queue_s * _waiting_share(asked, running, clients, num_requests)
+
+    def time_s(first_s: float, after_s: float) -> float:
+        return queue_s + share * first_s + (1 - share) * (after_s - steady.queue_s)
+
+    rate = num_requests / (followed / start.requests_per_s + (num_requests - followed) / steady.requests_per_s)
+    return replace(
+        steady,
+        ttft_s=time_s(start.ttft_s, steady.ttft_s),
+        ttft_median_s=time_s(start.ttft_median_s, steady.ttft_median_s),
+        tpot_s=share * start.tpot_s + (1 - share) * steady.tpot_s,
+        tpot_median_s=share * start.tpot_median_s + (1 - share) * steady.tpot_median_s,
+        e2e_s=time_s(start.e2e_s, steady.e2e_s),
+        e2e_median_s=time_s(start.e2e_median_s, steady.e2e_median_s),
+        queue_s=queue_s,
+        requests_per_s=rate,
+        output_tokens_per_s=rate * asked.answer_tokens,
+        num_decodes=share * start.num_decodes + (1 - share) * steady.num_decodes,
+    )
+
+
+def _steady_loop(
+    server: Server,
+    asked: Requests,
+    clients: float,
+    *,
+    think_time_s: float = 0.0,
+    front_end: bool = True,
+    crowded: bool = False,
+) -> Speed:
+    """Return the steady state of so many clients, whose answers end one after the other.
+
+    ``crowded``: others wait for each place, and whoever leaves one is followed at once.
     """
     lanes, pace = server.num_lanes, server.pace
     most = min(server.num_places, clients) / lanes
     times, work = _times(server, asked, most, busy=clients >= lanes), _work(server, asked)
     latency_s = pace.latency_s + _before_s(server, asked) if front_end else 0.0
-    each_s = _before_s(server, asked) + asked.answer_tokens * pace.token_s if front_end else 0.0
+    each_s = _front_end_s(server, asked) if front_end else 0.0
     running = max(1.0, most) if clients >= lanes else 1.0
     found = closed(times, work, running)
     active_s = found.prefill_s + found.wait_s + work.decode_tokens * found.tpot_s
@@ -340,30 +464,23 @@ def in_closed_loop(
     rate = shares * found.requests_per_s
     # Clients that think, or wait in the front end, are not in a lane.
     away_s = think_time_s + latency_s
-    if clients / (active_s + away_s) < rate:
+    if not crowded and clients / (active_s + away_s) < rate:
         found = closed(times, work, clients / shares, away_s=away_s)
         active_s = found.prefill_s + found.wait_s + work.decode_tokens * found.tpot_s
         rate = shares * found.requests_per_s
     bound_by = _bound(server, most * lanes, clients)
     if each_s and rate * each_s > 1:
         rate, bound_by = 1 / each_s, "front end"
-    whole_s = max(clients / rate - think_time_s, active_s + latency_s)
+    whole_s = active_s + latency_s
+    if not crowded or bound_by == "front end":
+        whole_s = max(clients / rate - think_time_s, whole_s)
     queue_s = max(0.0, whole_s - active_s - latency_s) if bound_by != "front end" else 0.0
     tpot_s = found.tpot_s
     if bound_by == "front end" and work.decode_tokens:
         tpot_s = (whole_s - latency_s - found.prefill_s - found.wait_s) / work.decode_tokens
-    ttft_s = latency_s + queue_s + found.wait_s + found.prefill_s
-    if num_requests:
-        at_once = running
-        tokens = at_once * work.prompt_tokens
-        ready_s = prefill_s(times, tokens, work.budget_tokens)
-        steps = max(1.0, math.ceil(tokens / work.budget_tokens))
-        first_s = latency_s + ready_s * 0.5 * (1 + 1 / steps)
-        share = min(1.0, clients / num_requests)
-        ttft_s += share * max(0.0, first_s - ttft_s)
     return _steady(
         asked,
-        ttft_s=ttft_s,
+        ttft_s=latency_s + queue_s + found.wait_s + found.prefill_s,
         tpot_s=tpot_s,
         queue_s=queue_s,
         rate=rate,
@@ -372,11 +489,16 @@ def in_closed_loop(
     )
 
 
+def at_most(server: Server, asked: Requests, *, front_end: bool = True) -> Speed:
+    """Return the speed where more requests wait than find a place; their wait for one is not counted."""
+    return _steady_loop(server, asked, server.num_places, front_end=front_end, crowded=True)
+
+
 def at_rate(server: Server, asked: Requests, requests_per_s: float, *, front_end: bool = True) -> Speed:
     """Return the steady state of requests that arrive at random at a mean rate; ``stable`` False beyond saturation."""
     lanes, pace = server.num_lanes, server.pace
     times, work = _times(server, asked, server.num_places / lanes), _work(server, asked)
-    each_s = _before_s(server, asked) + asked.answer_tokens * pace.token_s if front_end else 0.0
+    each_s = _front_end_s(server, asked) if front_end else 0.0
     latency_s = pace.latency_s + _before_s(server, asked) if front_end else 0.0
     most = max(1.0, server.num_places / lanes)
     best = closed(times, work, most)
@@ -419,16 +541,34 @@ def in_open_run(
 ) -> Speed:
     """Return the speed of requests at a mean rate: of ``num_requests`` of them, or for ever.
 
-    A run much longer than a request, at a rate the server keeps up with, is the steady state and an end.
+    A run much longer than a request, at a rate the server keeps up with, is ever more the steady state and an end.
     """
     steady = at_rate(server, asked, requests_per_s, front_end=front_end)
     if num_requests is None:
         return steady
-    whole_s = num_requests / requests_per_s
-    if not steady.stable or whole_s < _LONG_RUN * steady.e2e_s:
-        return in_run(server, asked, num_requests=num_requests, requests_per_s=requests_per_s, front_end=front_end)
-    rate = num_requests / (whole_s + steady.e2e_s)
-    return replace(steady, requests_per_s=rate, output_tokens_per_s=rate * asked.answer_tokens)
+    followed = _LONG_RUN * steady.e2e_s * requests_per_s if steady.stable else _WAVES * server.num_places
+    followed = min(num_requests, max(followed, 1.0))
+    start = _followed(server, asked, num_requests=followed, requests_per_s=requests_per_s, front_end=front_end)
+    start = replace(start, stable=steady.stable)
+    if followed == num_requests:
+        return start
+    if steady.stable:
+        after = replace(steady, requests_per_s=requests_per_s, queue_s=0.0)
+        return replace(
+            _joined(start, after, asked, followed=followed, running=0.0, clients=0.0, num_requests=num_requests),
+            queue_s=start.queue_s + (1 - followed / num_requests) * (steady.queue_s - start.queue_s),
+        )
+    # Each request waits longer than the one before it, by as much as they come faster than they are answered.
+    more = num_requests - followed
+    wait_s = 0.5 * more * max(0.0, 1 / steady.requests_per_s - 1 / requests_per_s)
+    rate = num_requests / (followed / start.requests_per_s + more / steady.requests_per_s)
+    waits = ("ttft_s", "ttft_median_s", "e2e_s", "e2e_median_s", "queue_s")
+    return replace(
+        start,
+        **{name: getattr(start, name) + wait_s for name in waits},
+        requests_per_s=rate,
+        output_tokens_per_s=rate * asked.answer_tokens,
+    )
 
 
 def _steady(

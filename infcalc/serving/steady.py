@@ -143,7 +143,7 @@ def closed(times: StepTimes, work: Work, num_requests: float, *, away_s: float =
         found = flow(times, work, num_decodes, num_clients=num_requests)
         return found, found.num_requests + away_s * found.requests_per_s - num_requests
 
-    found = _balanced(lane, min(num_requests, most_decodes(work, num_requests)), at_none=-num_requests)
+    found = _balanced(lane, min(num_requests, most_decodes(work)), at_none=-num_requests)
     missing = num_requests - found.num_requests - away_s * found.requests_per_s
     if missing <= _TOLERANCE * num_requests:
         return found
@@ -151,7 +151,7 @@ def closed(times: StepTimes, work: Work, num_requests: float, *, away_s: float =
     return replace(found, wait_s=found.wait_s + missing / found.requests_per_s)
 
 
-def most_decodes(work: Work, num_clients: float) -> float:
+def most_decodes(work: Work) -> float:
     """Return how many can be in decode at most: as many as their followers' prompts leave room for in every step.
 
     A step of T tokens with D of them in decode computes T - D of prompts; D / n answers of n tokens end in it, and as
@@ -159,18 +159,18 @@ def most_decodes(work: Work, num_clients: float) -> float:
     """
     if work.order is not Order.MIXED:
         return math.inf
-    others = max(0.0, 1 - 1 / num_clients)
-    return work.budget_tokens / (1 + others * work.prompt_tokens / work.decode_tokens)
+    return work.budget_tokens / (1 + work.prompt_tokens / work.decode_tokens)
 
 
 def opened(times: StepTimes, work: Work, requests_per_s: float, best: Flow) -> Flow | None:
     """Return the lane that answers ``requests_per_s``; None where it does not at its ``best``."""
     if best.requests_per_s <= requests_per_s:
         return None
+    # Where prompts take all the room of every step, they are a queue of one server (M/D/1).
+    busy = requests_per_s / best.requests_per_s
+    behind_s = busy / (2 * (1 - busy)) / best.requests_per_s
     if work.decode_tokens <= 0:
-        busy = requests_per_s / best.requests_per_s
-        wait_s = busy / (2 * (1 - busy)) / best.requests_per_s
-        return replace(best, wait_s=wait_s, requests_per_s=requests_per_s)
+        return replace(best, wait_s=behind_s, requests_per_s=requests_per_s)
 
     def lane(num_decodes: float) -> tuple[Flow, float]:
         found = flow(times, work, num_decodes)
@@ -180,7 +180,9 @@ def opened(times: StepTimes, work: Work, requests_per_s: float, best: Flow) -> F
     per_s = requests_per_s * work.decode_tokens
     guess = per_s * times.at(1.0, work.context_tokens)
     guess = min(best.num_decodes, per_s * flow(times, work, min(guess, best.num_decodes)).tpot_s)
-    return _balanced(lane, best.num_decodes, at_none=-1.0, guess=guess)
+    found = _balanced(lane, best.num_decodes, at_none=-1.0, guess=guess)
+    crowded = best.num_decodes >= most_decodes(work) * (1 - _TOLERANCE)
+    return replace(found, wait_s=max(found.wait_s, behind_s)) if crowded else found
 
 
 def _balanced(

@@ -3,12 +3,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
+from dataclasses import replace
 
 import pytest
 
 from infcalc.engines.pace import Order
 from infcalc.serving.server import (
     Requests,
+    at_most,
     at_rate,
     decoding,
     in_batch,
@@ -17,6 +19,14 @@ from infcalc.serving.server import (
     in_run,
 )
 from tests.serving.clock import CONTEXT_S, DECODE_S, FIXED_S, TOKEN_S, lone_decode_s, requests, server
+
+
+
+def spread(prompt: float = 1000, answer: float = 200) -> Requests:
+    """Return requests whose answers are spread evenly over half to one and a half times the mean."""
+    lengths = [answer * (0.5 + (place + 0.5) / 8) for place in range(8)]
+    return Requests(prompt_tokens=prompt, cached_tokens=0.0, answers=tuple((1 / 8, length) for length in lengths))
+
 
 ORDERS = pytest.mark.parametrize("order", [Order.MIXED, Order.PREFILL_FIRST])
 
@@ -121,7 +131,7 @@ def simulate(  # noqa: C901 - a scheduler in one piece, to be read against its r
 @pytest.mark.parametrize("prompt", [200, 1000])
 def test_the_closed_loop_is_what_a_simulation_step_by_step_gives(order: Order, clients: int, prompt: int) -> None:
     ttft_s, tpot_s, rate = simulate(order, clients=clients, prompt=prompt, answer=150, rounds=12)
-    speed = in_closed_loop(server(order), requests(prompt, 150), clients)
+    speed = in_closed_loop(server(order), spread(prompt, 150), clients)
     assert speed.requests_per_s == pytest.approx(rate, rel=0.06)
     assert speed.tpot_s == pytest.approx(tpot_s, rel=0.06)
     # What waits for what hangs on how requests happen to fall together.
@@ -187,6 +197,38 @@ def test_the_front_end_bounds_what_a_fast_server_could_do() -> None:
     assert bound.bound_by == "front end"
 
 
+@pytest.mark.parametrize("budget", [64, 512, 2048, 8192])
+@pytest.mark.parametrize("clients", [8, 64, 512])
+@pytest.mark.parametrize("lengths", [(100, 400), (2000, 20), (8000, 100), (30_000, 30)])
+def test_no_token_takes_longer_than_a_full_step(budget: float, clients: int, lengths: tuple[int, int]) -> None:
+    # Whoever decodes has a token of every step, however many prompts wait.
+    one = replace(server(places=1024), budget_tokens=budget)
+    speed = in_closed_loop(one, requests(*lengths), clients)
+    at_once = max(1.0, min(speed.num_decodes, budget))
+    full_s = FIXED_S + at_once * (DECODE_S + CONTEXT_S * sum(lengths)) + (budget - at_once) * TOKEN_S
+    assert speed.tpot_s <= full_s * 1.001
+    # Tokens are conserved: what a step computes of prompts and answers fits in it.
+    assert speed.requests_per_s * sum(lengths) * FIXED_S < budget
+    assert speed.requests_per_s * speed.e2e_s == pytest.approx(clients, rel=5e-3)
+
+
+def test_where_prompts_are_the_bottleneck_few_decode_and_the_others_wait() -> None:
+    speed = in_closed_loop(server(), requests(2000, 21), 200)
+    # (2048 - d) / 2000 prompts begin in a step, and d / 20 answers end.
+    assert speed.num_decodes == pytest.approx(2048 / 101, rel=0.02)
+    assert speed.ttft_s > 0.8 * speed.e2e_s
+
+
+def test_front_ends_side_by_side_share_the_work() -> None:
+    one, four = (
+        in_closed_loop(
+            replace(server(lanes=ends, token_s=1e-3), num_front_ends=ends), requests(), 128 * ends
+        )
+        for ends in (1, 4)
+    )
+    assert four.requests_per_s == pytest.approx(4 * one.requests_per_s)
+
+
 # Open loop
 
 
@@ -200,7 +242,7 @@ def test_a_rare_request_is_served_as_if_alone(order: Order) -> None:
 
 @ORDERS
 def test_what_arrives_is_answered_until_saturation_and_no_more(order: Order) -> None:
-    most = in_closed_loop(server(order), requests(), 256).requests_per_s
+    most = at_most(server(order), requests()).requests_per_s
     below, beyond = (at_rate(server(order), requests(), share * most) for share in (0.9, 1.1))
     assert below.stable
     assert below.requests_per_s == pytest.approx(0.9 * most)
@@ -216,6 +258,22 @@ def test_times_rise_with_the_rate(order: Order) -> None:
     assert [speed.ttft_s for speed in speeds] == sorted(speed.ttft_s for speed in speeds)
 
 
+@ORDERS
+@pytest.mark.parametrize("lengths", [(1000, 200), (4000, 20), (100, 400), (500, 1)])
+@pytest.mark.parametrize("places", [4, 32, 256])
+def test_the_wait_grows_without_end_towards_saturation(order: Order, lengths: tuple[int, int], places: float) -> None:
+    one, asked = server(order, places=places), requests(*lengths)
+    most = at_most(one, asked).requests_per_s
+    shares = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 0.99999)
+    speeds = [at_rate(one, asked, most * share) for share in shares]
+    assert all(speed.stable for speed in speeds)
+    for before, after in itertools.pairwise(speeds):
+        assert after.ttft_s > before.ttft_s * 0.999
+        assert after.tpot_s >= before.tpot_s * 0.999
+    assert speeds[-1].ttft_s > 8 * speeds[-2].ttft_s > 50 * speeds[-3].ttft_s
+    assert not at_rate(one, asked, most * 1.00001).stable
+
+
 # Finite runs
 
 
@@ -228,12 +286,41 @@ def test_a_run_that_fits_at_once_is_a_batch(order: Order) -> None:
 
 @ORDERS
 def test_a_long_run_from_clients_is_the_closed_loop(order: Order) -> None:
-    # Answers of one length would keep falling together in a run; the loop takes them as spread.
-    spread = Requests(prompt_tokens=200, cached_tokens=0, answers=((0.5, 150), (0.5, 250)))
-    run = in_run(server(order), spread, num_requests=3000, clients=32)
-    loop = in_closed_loop(server(order), spread, 32)
-    assert run.requests_per_s == pytest.approx(loop.requests_per_s, rel=0.12)
-    assert run.tpot_s == pytest.approx(loop.tpot_s, rel=0.12)
+    for clients, asked in itertools.product((3, 32, 300), (requests(200), spread(200), requests(4000, 20))):
+        one = server(order, places=64)
+        loop = in_closed_loop(one, asked, clients)
+        for waves, slack in ((39, 0.12), (41, 0.12), (1000, 5e-3)):
+            run = in_run(one, asked, num_requests=waves * clients, clients=clients)
+            assert run.requests_per_s == pytest.approx(loop.requests_per_s, rel=slack)
+            assert run.tpot_s == pytest.approx(loop.tpot_s, rel=slack)
+            assert run.e2e_s == pytest.approx(loop.e2e_s, rel=slack)
+            assert run.ttft_s == pytest.approx(loop.ttft_s, rel=0.05 if waves > 100 else 1.0)
+
+
+@ORDERS
+@pytest.mark.parametrize("asked", [requests(200), spread(200)])
+def test_no_number_of_requests_is_a_cliff(order: Order, asked: Requests) -> None:
+    # From one request of each client to ever more of them.
+    runs = [in_run(server(order, places=32), asked, num_requests=count, clients=48) for count in range(48, 4800, 48)]
+    for before, after in itertools.pairwise(runs[4:]):
+        assert after.ttft_s == pytest.approx(before.ttft_s, rel=0.1)
+        assert after.tpot_s == pytest.approx(before.tpot_s, rel=0.02)
+        assert after.requests_per_s == pytest.approx(before.requests_per_s, rel=0.05)
+
+
+@ORDERS
+@pytest.mark.parametrize("clients", [48, 64, 70, 80, 100, 200, 400])
+def test_clients_of_a_long_run_are_throughput_times_latency(order: Order, clients: int) -> None:
+    for asked in (requests(200), spread(200)):
+        run = in_run(server(order, places=64), asked, num_requests=100 * clients, clients=clients)
+        assert run.requests_per_s * run.e2e_s == pytest.approx(clients, rel=0.03)
+
+
+def test_a_run_of_fewer_requests_than_clients_is_theirs() -> None:
+    few, all_of_them = (
+        in_run(server(), requests(), num_requests=10, clients=clients, front_end=False) for clients in (100, 10)
+    )
+    assert few == all_of_them
 
 
 @ORDERS
