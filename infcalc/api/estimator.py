@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from infcalc.api.deployment import Ask, load, resolve
 from infcalc.api.figures import scaled
 from infcalc.api.ledger import deployment_ledger
-from infcalc.api.offer import LoadKind
 from infcalc.api.offering import check_offer, load_for
 from infcalc.api.speed import machine_of, rate_of, run_of, serving, site_of
 from infcalc.errors import UsageError
@@ -113,9 +112,9 @@ class Estimator:
         if not self._fits(asked, room):
             return Estimate(fits=False)
         run = run_of(self._machine, asked, room)
-        speed, bands, floors = run.speed, self._machine.bands, run.floors
+        speed, bands, floors = run.speed, run.bands, run.floors
         rate, answer_tokens = rate_of(run), run.asked.answer_tokens
-        times = bands.times(speed, floors, at_rate=asked.kind is LoadKind.RATE)
+        times = bands.times(speed, floors, at_rate=run.at_rate)
         return Estimate(
             fits=True,
             ttft_s=times.ttft_s,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from infcalc.api.bands import band, basis_of, class_of, request_band, table_of
+from infcalc.api.bands import Kind, band, basis_of, class_of, request_band, table_of
 from infcalc.api.offer import Figure
 from infcalc.frozen import frozen
 
@@ -23,6 +23,11 @@ class Bands:
     kind: str
     """Name of its class."""
     basis: Basis
+
+    @property
+    def of_burst(self) -> Bands:
+        """How the figures spread where all requests come at once and nothing caps how many run."""
+        return Bands(kind=burst_class(self.kind), basis=self.basis)
 
     def figure(self, quantity: str, value: float, *, least: float = 0.0, most: float | None = None) -> Figure:
         """Return a figure with the band of ``quantity``, neither below ``least`` nor above ``most``."""
@@ -60,6 +65,15 @@ class Times:
     tpot_s: Figure
     e2e_s: Figure | None
     queue_s: Figure | None
+
+
+def burst_class(name: str) -> str:
+    """Return the class of bursts on what is of class ``name``.
+
+    >>> burst_class("NVIDIA MoE, calibrated, current engine")
+    'burst, calibrated, current engine'
+    """
+    return ", ".join((Kind.BURST, *name.split(", ")[1:]))
 
 
 def bands_of(deployment: Deployment, efficiency: GpuEfficiency) -> Bands:

@@ -24,6 +24,21 @@ class LoadKind(StrEnum):
     """More than the server can take: as many run as memory and the engine's cap admit."""
 
 
+BURST_PER_S = 100.0
+"""Rate from which on requests of a run come as good as all at once."""
+
+
+def is_burst(*, num_requests: float | None, clients: float | None, requests_per_s: float | None) -> bool:
+    """Return whether all requests come at once, or nearly, and nothing caps how many run.
+
+    >>> is_burst(num_requests=1000, clients=None, requests_per_s=None)
+    True
+    """
+    if clients is not None or num_requests is None:
+        return False
+    return requests_per_s is None or requests_per_s >= BURST_PER_S
+
+
 @frozen
 class Figure:
     """A modelled time or rate: ``low``..``high`` is meant to hold 80 % of measurements."""

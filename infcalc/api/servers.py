@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from infcalc.api.sizing import deployment_budgets
 from infcalc.api.users import Traffic, requests_in
-from infcalc.engines.pace import compute_shares, kernel_factor
+from infcalc.engines.pace import compute_shares, kernel_factor, num_front_ends
 from infcalc.frozen import frozen
 from infcalc.roofline.clock import Overhead, StepClock
 from infcalc.roofline.curves import curves_of
@@ -58,7 +58,10 @@ def answer_nodes(lengths: Lengths, most_tokens: float | None = None) -> tuple[No
 
 
 class LaneClock:
-    """The steps of one lane: of kernels that take ``factor`` as long, and at the pace of a pipeline's slowest stage.
+    """The steps of one lane, at the pace of a pipeline's slowest stage.
+
+    ``factor`` is how much longer an engine's steps take than those of the kernels that were measured: of whole steps,
+    with what the engine adds and with messages, for it was found of whole steps.
 
     In a full pipeline each micro-batch waits for the slowest stage at every hop; a lone batch passes at its own pace.
     """
@@ -232,7 +235,7 @@ def room_for(deployment: Deployment, form: KvFormat, inputs: Lengths, outputs: L
 
 def server_of(deployment: Deployment, clock: LaneClock, steps: Pace, room: float) -> Server:
     """Return the server that a deployment makes, with room for ``room`` requests in memory."""
-    parallelism = deployment.parallelism
+    parallelism, rules = deployment.parallelism, deployment.rules
     budget = float(steps.prefill_tokens or deployment.max_num_batched_tokens)
     return Server(
         clock=clock,
@@ -242,6 +245,7 @@ def server_of(deployment: Deployment, clock: LaneClock, steps: Pace, room: float
         num_locked=parallelism.dp if _has_experts(deployment.model) else 1,
         budget_tokens=budget,
         num_fitting=room,
+        num_front_ends=num_front_ends(rules.engine, rules.version, parallelism.dp),
         num_places=max(
             1.0, min(room if math.isinf(room) else math.floor(room), float(deployment.max_num_seqs * parallelism.dp))
         ),

@@ -20,10 +20,11 @@ from infcalc.api.deployment import (
     single_kv_dtype,
 )
 from infcalc.api.figures import Bands, bands_of, inverse, scaled
-from infcalc.api.floors import FloorClock, Floors, Work, floors_of, held, offload_step_s
+from infcalc.api.floors import FloorClock, Floors, offload_step_s
+from infcalc.api.held import held
 from infcalc.api.ledger import deployment_ledger, longest_for
 from infcalc.api.objectives import Objective, Outcome, check_statistics, outcome
-from infcalc.api.offer import Figure, LoadKind, Offer
+from infcalc.api.offer import Figure, LoadKind, Offer, is_burst
 from infcalc.api.offering import Load, check_offer, load_for
 from infcalc.api.servers import answer_nodes, clock_of, rooms_of, server_of
 from infcalc.api.sizing import check_contexts, check_model_len
@@ -33,7 +34,7 @@ from infcalc.engines.pace import pace, without_graphs
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import InfcalcError, UsageError
 from infcalc.frozen import frozen
-from infcalc.serving.server import Requests, Server, Speed, at_most, in_batch, in_closed_loop, in_open_run, in_run
+from infcalc.serving.server import Loading, Requests, Server, Speed, at_most, under
 from infcalc.spec.explain import Input
 from infcalc.units import format_bytes, format_seconds
 from infcalc.workload.lengths import Exponential, Lognormal
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
 _DOES_NOT_FIT = 3
 _NOT_MET = 4
-_GUARD_SLACK = 1e-6
 _US_PER_S = 1e6
 
 
@@ -184,6 +184,22 @@ class Run:
     most_per_s: float | None
     """Requests per second that can be answered, where they arrive at a rate."""
     raised: tuple[str, ...]
+
+    @property
+    def burst(self) -> bool:
+        """Whether all requests come at once, or nearly, and nothing caps how many run."""
+        offer = self.load.offer
+        return is_burst(num_requests=offer.num_requests, clients=offer.concurrency, requests_per_s=offer.requests_per_s)
+
+    @property
+    def bands(self) -> Bands:
+        """How the figures of such a load spread."""
+        return self.machine.bands.of_burst if self.burst else self.machine.bands
+
+    @property
+    def at_rate(self) -> bool:
+        """Whether times spread as those of requests that come at a rate."""
+        return self.load.kind is LoadKind.RATE and not self.burst
 
 
 def estimate(
@@ -462,83 +478,30 @@ def run_of(machine: Machine, asked: Load, room: float | None = None) -> Run:
     """Return a load on a machine that it fits on; ``room`` as in :func:`serving`."""
     deployment, offer = machine.deployment, asked.offer
     server, requests = serving(machine, asked, room)
-    speed, most_per_s = _speed(server, requests, asked)
-    parallelism = deployment.parallelism
-    clients = offer.batch or offer.concurrency
-    most = min(server.num_places, float(clients or math.inf))
-    floors = floors_of(
-        machine.floors,
-        Work(
-            prompt_tokens=requests.prompt_tokens,
-            cached_tokens=requests.cached_tokens,
-            answer_tokens=requests.answer_tokens,
-            num_decodes=min(speed.num_decodes, most),
-            num_most=most,
-            num_prompts=most if offer.batch is not None and offer.batch <= server.num_places else 1.0,
-            num_clients=None if clients is None else float(clients),
-            num_held=0.0 if offer.concurrency is None else held(offer.concurrency, offer.num_requests),
-            think_s=offer.think_time_s,
-        ),
-        num_lanes=server.num_lanes,
-        num_stages=parallelism.pp,
+    load = Loading(
+        batch=offer.batch,
+        num_clients=None if offer.concurrency is None else float(offer.concurrency),
+        requests_per_s=offer.requests_per_s,
+        num_requests=None if offer.num_requests is None else float(offer.num_requests),
+        think_time_s=offer.think_time_s,
     )
-    guarded, raised = _guarded(speed, requests, floors)
+    found = held(
+        machine.floors,
+        server,
+        requests,
+        load,
+        under(server, requests, load),
+        num_stages=deployment.parallelism.pp,
+    )
     return Run(
         machine=machine,
         load=asked,
         server=server,
         asked=requests,
-        speed=guarded,
-        floors=floors,
-        most_per_s=most_per_s,
-        raised=raised,
-    )
-
-
-def _speed(server: Server, requests: Requests, asked: Load) -> tuple[Speed, float | None]:
-    """Return how fast a load is answered, and the highest rate that is stable where requests arrive at one."""
-    offer = asked.offer
-    count = None if offer.num_requests is None else float(offer.num_requests)
-    match asked.kind:
-        case LoadKind.BATCH:
-            return in_batch(server, requests, offer.batch or 1), None
-        case LoadKind.CONCURRENCY:
-            clients, think_s = float(offer.concurrency or 1), offer.think_time_s
-            return in_closed_loop(server, requests, clients, think_time_s=think_s, num_requests=count), None
-        case LoadKind.RATE:
-            rate = offer.requests_per_s or 0.0
-            return in_open_run(server, requests, rate, count), at_most(server, requests).requests_per_s
-        case LoadKind.MAXIMUM:
-            if count is not None:
-                return in_run(server, requests, num_requests=count), None
-            return at_most(server, requests), None
-
-
-def _guarded(speed: Speed, requests: Requests, floors: Floors) -> tuple[Speed, tuple[str, ...]]:
-    """Return a speed that no physics forbids, and what had to be raised to its floor."""
-    raised = []
-    steps = max(0.0, requests.answer_tokens - 1)
-    tpot_s = max(speed.tpot_s, floors.tpot_s) if steps else speed.tpot_s
-    ttft_s, e2e_s = max(speed.ttft_s, floors.ttft_s), max(speed.e2e_s, floors.e2e_s)
-    rate = min(speed.requests_per_s, floors.requests_per_s)
-    for name, before, after in (
-        ("ttft_s", speed.ttft_s, ttft_s),
-        ("tpot_s", speed.tpot_s, tpot_s),
-        ("e2e_s", speed.e2e_s, e2e_s),
-        ("requests_per_s", speed.requests_per_s, rate),
-    ):
-        if math.isfinite(before) and abs(after - before) > _GUARD_SLACK * before:
-            raised.append(f"{name}: the model gave {before:.4g}, beyond what the hardware allows; {after:.4g} taken")
-    return (
-        replace(
-            speed,
-            ttft_s=ttft_s,
-            tpot_s=tpot_s,
-            e2e_s=e2e_s,
-            requests_per_s=rate,
-            output_tokens_per_s=min(speed.output_tokens_per_s, rate * requests.answer_tokens),
-        ),
-        tuple(raised),
+        speed=found.speed,
+        floors=found.floors,
+        most_per_s=at_most(server, requests).requests_per_s if asked.kind is LoadKind.RATE else None,
+        raised=found.raised,
     )
 
 
@@ -576,12 +539,12 @@ def _identified(site: Site, asked: Load) -> SpeedResult:
 
 def _result(run: Run, terms: Terms) -> SpeedResult:
     machine, speed, floors, asked = run.machine, run.speed, run.floors, run.asked
-    bands, deployment = machine.bands, machine.deployment
+    bands, deployment = run.bands, machine.deployment
     answer = asked.answer_tokens
     decodes = answer > 1
     rate = rate_of(run)
     tokens = scaled(rate, answer)
-    times = bands.times(speed, floors, at_rate=run.load.kind is LoadKind.RATE)
+    times = bands.times(speed, floors, at_rate=run.at_rate)
     e2e, tpot = times.e2e_s, times.tpot_s if decodes else None
     lanes = run.server.num_lanes
     chunk = min(asked.prompt_tokens, run.server.budget_tokens)
@@ -630,7 +593,7 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
 
 def rate_of(run: Run) -> Figure:
     """Return the rate of answered requests: as they arrive, where all of them can be answered."""
-    bands, speed, floors = run.machine.bands, run.speed, run.floors
+    bands, speed, floors = run.bands, run.speed, run.floors
     offered = run.load.offer.requests_per_s
     most = floors.requests_per_s if offered is None else min(floors.requests_per_s, offered)
     if offered is None or run.most_per_s is None or run.load.offer.num_requests is not None:

@@ -11,9 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from infcalc.api.answer import Answer
-from infcalc.api.bands import Kind, band, class_of, kind_of, pools, request_band
+from infcalc.api.bands import Kind, band, class_of, pools, request_band
 from infcalc.api.deployment import Ask, Deployment, deploy, kv_format
+from infcalc.api.figures import burst_class
+from infcalc.api.floors import FloorClock
+from infcalc.api.held import held
 from infcalc.api.ledger import longest_for
+from infcalc.api.offer import BURST_PER_S, is_burst
 from infcalc.api.recorded import FULL, checked, measurement
 from infcalc.api.scoring import SCORED, SKIPPED, ValidationSummary, summary
 from infcalc.api.servers import LaneClock, answer_nodes, clock_of, room_for, server_of
@@ -22,17 +26,7 @@ from infcalc.engines.pace import Order, pace
 from infcalc.engines.reported import read_engine_text, read_version_text
 from infcalc.errors import FileProblem, InfcalcError
 from infcalc.frozen import frozen
-from infcalc.serving.server import (
-    Requests,
-    Server,
-    Speed,
-    at_most,
-    decoding,
-    in_batch,
-    in_closed_loop,
-    in_open_run,
-    in_run,
-)
+from infcalc.serving.server import Loading, Requests, Server, Speed, decoding, under
 from infcalc.spec.explain import Input
 from infcalc.workload.lengths import Constant, Exponential, Lengths, Lognormal, Uniform, mean_tokens, parse_lengths
 
@@ -50,7 +44,6 @@ _MS = 1e-3
 _ONLINE = "serving"
 _SHARE_OF_RANGE = re.compile(r"uniform\s+([0-9.]+)\s*-\s*([0-9.]+)\s*x", re.IGNORECASE)
 _CONVERSATIONS = re.compile(r"sharegpt|orca|chat|conversation", re.IGNORECASE)
-_BURST_PER_S = 100.0
 _RAISED_FRACTION = 0.95
 _WAVES_CUSTOMARY = 10.0
 """Requests per client of a benchmark that does not state them: what public harnesses run."""
@@ -101,14 +94,14 @@ def predict(
         known[room_key] = room_for(deployment, machine.form, inputs, outputs)
     server = server_of(deployment, clock, machine.pace, known[room_key])
     loaded = _Load.read(entry)
-    speed = _speed(server, asked, loaded)
+    speed = _speed(machine, server, asked, loaded)
     together = not loaded.online and loaded.num_clients is None
     return Prediction(
         deployment=deployment,
         speed=speed,
         whole_s=(loaded.batch or loaded.num_requests or 1.0) / speed.requests_per_s if together else speed.e2e_s,
         burst=loaded.burst,
-        band_class=machine.band_class.replace(kind_of(deployment), Kind.BURST) if loaded.burst else machine.band_class,
+        band_class=burst_class(machine.band_class) if loaded.burst else machine.band_class,
     )
 
 
@@ -148,27 +141,39 @@ class _Load:
     @property
     def burst(self) -> bool:
         """Whether all come at once, or nearly, and nothing caps how many run."""
-        if not self.online or self.num_clients is not None or self.num_requests is None:
-            return False
-        return self.requests_per_s is None or self.requests_per_s >= _BURST_PER_S
+        return self.online and is_burst(
+            num_requests=self.num_requests, clients=self.num_clients, requests_per_s=self.requests_per_s
+        )
+
+    @property
+    def loading(self) -> Loading:
+        """What the server is under.
+
+        Raises:
+            FileProblem: the entry does not say.
+
+        """
+        if self.kind == "prefill_only" or self.batch is not None:
+            return Loading(batch=round(self.batch or self.num_clients or 1), front_end=False)
+        clients, count = self.num_clients, self.num_requests
+        if clients is not None and count is None:
+            count = _WAVES_CUSTOMARY * clients
+        if clients is self.requests_per_s is count is None and self.kind != "max_throughput":
+            raise FileProblem("neither batch, concurrency, rate nor number of requests is stated", place=self.place)
+        return Loading(
+            num_clients=clients,
+            requests_per_s=None if clients is not None else self.requests_per_s,
+            num_requests=count,
+            front_end=self.online,
+        )
 
 
-def _speed(server: Server, asked: Requests, load: _Load) -> Speed:
-    at_once = round(load.batch or load.num_clients or 1)
+def _speed(machine: _Machine, server: Server, asked: Requests, load: _Load) -> Speed:
     if load.kind == "decode_only":
-        return decoding(server, asked, at_once)
-    if load.kind == "prefill_only" or load.batch is not None:
-        return in_batch(server, asked, at_once)
-    if load.num_clients is not None:
-        count = load.num_requests or _WAVES_CUSTOMARY * load.num_clients
-        return in_closed_loop(server, asked, load.num_clients, num_requests=count, front_end=load.online)
-    if load.requests_per_s is not None:
-        return in_open_run(server, asked, load.requests_per_s, load.num_requests, front_end=load.online)
-    if load.num_requests is not None:
-        return in_run(server, asked, num_requests=load.num_requests, front_end=load.online)
-    if load.kind == "max_throughput":
-        return at_most(server, asked, front_end=False)
-    raise FileProblem("neither batch, concurrency, rate nor number of requests is stated", place=load.place)
+        return decoding(server, asked, round(load.batch or load.num_clients or 1))
+    speed = under(server, asked, load.loading)
+    stages = machine.deployment.parallelism.pp
+    return held(machine.floors, server, asked, load.loading, speed, num_stages=stages).speed
 
 
 def _amount(value: object) -> float | None:
@@ -208,6 +213,7 @@ class _Machine:
     form: KvFormat
     pace: Pace
     clock: LaneClock
+    floors: FloorClock
     band_class: str
 
 
@@ -296,6 +302,7 @@ def _resolved(entry: Mapping[str, Any], catalog: Catalog, adjust: Callable[[Pace
         form=form,
         pace=steps,
         clock=clock_of(base, form, steps, efficiency, paced),
+        floors=FloorClock(base, form),
         band_class=class_of(base, efficiency, paced),
     )
 
@@ -514,7 +521,7 @@ def _stated_load(load: Mapping[str, Any]) -> str:
         if load.get(key) is not None:
             return name
     rate = _amount(load.get("request_rate"))
-    if rate is not None and rate < _BURST_PER_S:
+    if rate is not None and rate < BURST_PER_S:
         return AT_RATE
     return "all at once" if load.get("num_requests") is not None else ""
 

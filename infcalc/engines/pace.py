@@ -521,6 +521,22 @@ UNTUNED_CDNA3 = Factor(
 FACTORS = (LATENT_EXPERTS, MATRIX_VECTOR, UNTUNED_CDNA3)
 
 
+_FRONT_END_PER_RANK: Mapping[str, tuple[int, ...]] = {"vllm": (0, 16)}
+"""From which version an engine starts an API server for each data-parallel rank unless told otherwise.
+
+vLLM 0.16 sets --api-server-count to --data-parallel-size (``vllm/entrypoints/cli/serve.py``); 0.11 started one. SGLang
+has one tokenizer manager (--tokenizer-worker-num 1), TensorRT-LLM one ``trtllm-serve``.
+"""
+
+
+def num_front_ends(engine: str, version: str | None, num_ranks: int) -> int:
+    """Return how many processes take requests in for so many data-parallel ranks; ``version`` None is the newest."""
+    since = _FRONT_END_PER_RANK.get(engine)
+    if since is None:
+        return 1
+    return num_ranks if version is None or parse_version(version.partition("+")[0]) >= since else 1
+
+
 PACED = tuple(_PACE)
 """Engines whose pace is known: those of :data:`infcalc.engines.rules.ENGINES`, and some that serve no ledger."""
 

@@ -301,9 +301,7 @@ def in_run(
     """Return the speed of a finite run: all at once, from ``clients`` that wait for answers, or at a rate."""
     if clients is not None:
         return in_closed_loop(server, asked, clients, num_requests=num_requests, front_end=front_end)
-    return _followed(
-        server, asked, num_requests=num_requests, requests_per_s=requests_per_s, front_end=front_end
-    )
+    return _followed(server, asked, num_requests=num_requests, requests_per_s=requests_per_s, front_end=front_end)
 
 
 def _followed(
@@ -413,7 +411,7 @@ def _joined(
     clients: float,
     num_requests: float,
 ) -> Speed:
-    """Return the run whose first ``followed`` requests, of those that find a place, are as ``start``, the others steady.
+    """Return the run whose first ``followed`` requests with a place are as ``start``, and the others as ``steady``.
 
     Requests that find no place wait besides, as many as there are too many clients (Little's law).
     """
@@ -571,6 +569,41 @@ def in_open_run(
     )
 
 
+@frozen
+class Loading:
+    """How requests come: at most one of ``batch``, ``num_clients`` and ``requests_per_s``; none: as many as can run.
+
+    ``num_requests`` makes it a run with a start and an end, of requests that all come at once where nothing paces them.
+    """
+
+    batch: int | None = None
+    num_clients: float | None = None
+    requests_per_s: float | None = None
+    num_requests: float | None = None
+    think_time_s: float = 0.0
+    front_end: bool = True
+
+
+def under(server: Server, asked: Requests, load: Loading) -> Speed:
+    """Return the speed of a server under a load."""
+    if load.batch is not None:
+        return in_batch(server, asked, load.batch)
+    if load.num_clients is not None:
+        return in_closed_loop(
+            server,
+            asked,
+            load.num_clients,
+            think_time_s=load.think_time_s,
+            num_requests=load.num_requests,
+            front_end=load.front_end,
+        )
+    if load.requests_per_s is not None:
+        return in_open_run(server, asked, load.requests_per_s, load.num_requests, front_end=load.front_end)
+    if load.num_requests is not None:
+        return in_run(server, asked, num_requests=load.num_requests, front_end=load.front_end)
+    return at_most(server, asked, front_end=load.front_end)
+
+
 def _steady(
     asked: Requests,
     *,
@@ -606,7 +639,7 @@ def _place_wait_s(running: float, places: float, *, spare_per_s: float, scatter:
     variation of the answers.
     """
     share = min(1.0, running / places)
-    return share ** (math.sqrt(2 * (places + 1)) - 1) * 0.5 * (1 + scatter) / spare_per_s
+    return math.pow(share, math.sqrt(2 * (places + 1)) - 1) * 0.5 * (1 + scatter) / spare_per_s
 
 
 def _bound(server: Server, most: float, clients: float | None) -> str:

@@ -21,7 +21,6 @@ from infcalc.serving.server import (
 from tests.serving.clock import CONTEXT_S, DECODE_S, FIXED_S, TOKEN_S, lone_decode_s, requests, server
 
 
-
 def spread(prompt: float = 1000, answer: float = 200) -> Requests:
     """Return requests whose answers are spread evenly over half to one and a half times the mean."""
     lengths = [answer * (0.5 + (place + 0.5) / 8) for place in range(8)]
@@ -221,9 +220,7 @@ def test_where_prompts_are_the_bottleneck_few_decode_and_the_others_wait() -> No
 
 def test_front_ends_side_by_side_share_the_work() -> None:
     one, four = (
-        in_closed_loop(
-            replace(server(lanes=ends, token_s=1e-3), num_front_ends=ends), requests(), 128 * ends
-        )
+        in_closed_loop(replace(server(lanes=ends, token_s=1e-3), num_front_ends=ends), requests(), 128 * ends)
         for ends in (1, 4)
     )
     assert four.requests_per_s == pytest.approx(4 * one.requests_per_s)
