@@ -331,27 +331,37 @@ def _followed(
         answers=asked.answers,
         prompt_and_cached_tokens=asked.prompt_tokens + asked.cached_tokens,
     )
-    makespan_s, bound_by = run.makespan_s, _bound(server, most * lanes, clients)
-    latency_s = 0.0
+    bound_by = _bound(server, most * lanes, clients)
+    latency_s = ahead_s = busy_s = 0.0
+    burst = clients is None and requests_per_s is None
+    whole_s = run.makespan_s
     if front_end:
-        pace = server.pace
         before_s = _before_s(server, asked)
+        latency_s = server.pace.latency_s + before_s
         busy_s = num_requests * _front_end_s(server, asked)
-        if busy_s > makespan_s:
-            makespan_s, bound_by = busy_s, "front end"
-        at_once = num_requests if clients is None and requests_per_s is None else min(clients or 1.0, num_requests)
-        share = min(1.0, at_once / num_requests)
-        latency_s = pace.latency_s + before_s + share * 0.5 * at_once * before_s / server.num_front_ends
-    stretch = makespan_s / run.makespan_s
-    rate = num_requests / makespan_s
+        at_once = num_requests if burst else min(clients or 1.0, num_requests)
+        ahead_s = min(1.0, at_once / num_requests) * 0.5 * at_once * before_s / server.num_front_ends
+    if burst:
+        # The last are taken in while the first are computed: who waits for the one does not wait for the other.
+        ahead_s = max(0.0, ahead_s - run.ttft_s)
+        whole_s += 2 * ahead_s
+    makespan_s = max(whole_s, busy_s)
+    if busy_s > whole_s:
+        bound_by = "front end"
+    late = makespan_s / whole_s
+    # Of clients, a front end that falls behind holds up tokens; of a burst, also who has yet to be taken in.
+    firsts, paces = late if burst else 1.0, late
+    if not burst and run.e2e_s > run.ttft_s:
+        paces = (run.e2e_s * late - run.ttft_s) / (run.e2e_s - run.ttft_s)
+    rate = num_requests / (makespan_s + latency_s)
     return Speed(
-        ttft_s=run.ttft_s + latency_s,
-        ttft_median_s=run.ttft_median_s + latency_s,
-        tpot_s=run.tpot_s * stretch,
-        tpot_median_s=run.tpot_median_s * stretch,
-        e2e_s=run.e2e_s * stretch + latency_s,
-        e2e_median_s=run.e2e_median_s * stretch + latency_s,
-        queue_s=run.queue_s,
+        ttft_s=(run.ttft_s + ahead_s) * firsts + latency_s,
+        ttft_median_s=(run.ttft_median_s + ahead_s) * firsts + latency_s,
+        tpot_s=run.tpot_s * paces,
+        tpot_median_s=run.tpot_median_s * paces,
+        e2e_s=run.e2e_s * late + ahead_s * firsts + latency_s,
+        e2e_median_s=run.e2e_median_s * late + ahead_s * firsts + latency_s,
+        queue_s=run.queue_s * firsts,
         output_tokens_per_s=rate * asked.answer_tokens,
         requests_per_s=rate,
         num_decodes=run.num_decodes * lanes,
