@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from infcalc.api.bands import band
 from infcalc.api.deployment import Ask
+from infcalc.api.estimator import Estimate, Estimator
 from infcalc.api.offer import Figure, LoadKind, Offer
 from infcalc.api.speed import SpeedResult, estimate
 from infcalc.errors import UsageError
@@ -109,3 +111,63 @@ def test_decode_beyond_the_graphs_of_v0_is_launched_layer_by_layer() -> None:
 
     assert tpot_s("0.7.3", 20_000) > 2 * tpot_s("0.7.3", 4_000)
     assert tpot_s("0.11.0", 20_000) < 1.3 * tpot_s("0.11.0", 4_000)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+def test_no_number_of_waves_is_a_cliff_and_many_are_the_steady_state(engine: str) -> None:
+    estimator = Estimator(Ask(models=("llama3.1-8b",), gpus=("h100-sxm5-80gb",), tp=1, engine=engine))
+    for clients, lengths in ((8, (1000, 1000)), (64, (1000, 1000)), (128, (4000, 200)), (400, (1000, 1000))):
+
+        def run(waves: int | None) -> Estimate:
+            count = None if waves is None else waves * clients  # noqa: B023 - called at once
+            prompt, answer = lengths  # noqa: B023
+            return estimator.estimate(
+                Offer(concurrency=clients, num_requests=count, input_tokens=prompt, output_tokens=answer)  # noqa: B023
+            )
+
+        before, after, many, steady = (run(waves) for waves in (39, 41, 3000, None))
+        for name in ("ttft_s", "tpot_s", "e2e_s", "requests_per_s"):
+            assert value(getattr(after, name)) == pytest.approx(value(getattr(before, name)), rel=0.06)
+            assert value(getattr(many, name)) == pytest.approx(value(getattr(steady, name)), rel=0.05)
+        assert value(steady.requests_per_s) * value(steady.e2e_s) == pytest.approx(clients, rel=0.02)
+        assert value(before.requests_per_s) * value(before.e2e_s) == pytest.approx(clients, rel=0.05)
+
+
+def test_prompts_that_take_all_steps_wait_and_tokens_do_not() -> None:
+    ask = Ask(models=("llama3.1-8b",), gpus=("a100-sxm4-80gb",), tp=1)
+    result = fast(ask, concurrency=200, input_tokens=2000, output_tokens=20)
+    # A step of 2,048 tokens takes some 0.13 to 0.16 s; 2048 / (1 + 2000 / 19) sequences decode.
+    assert value(result.tpot_s) < 0.165
+    assert result.batch == pytest.approx(2048 / (1 + 2000 / 19), rel=0.02)
+    assert value(result.ttft_s) > 15
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_replicas_behind_front_ends_of_their_own_add_up(ranks: int) -> None:
+    def rate(count: int) -> float:
+        ask = Ask(models=("llama3-8b",), gpus=("h100-sxm5-80gb",), num_gpus=count, tp=1, dp=count)
+        return value(fast(ask, input_tokens=128, output_tokens=512).output_tokens_per_s)
+
+    assert rate(ranks) == pytest.approx(ranks * rate(1), rel=0.01)
+
+
+def test_a_burst_is_banded_as_bursts_are() -> None:
+    burst = fast(num_requests=1000, input_tokens=200, output_tokens=200)
+    swift = fast(num_requests=1000, requests_per_s=500.0, input_tokens=200, output_tokens=200)
+    paced = fast(num_requests=1000, concurrency=1000, input_tokens=200, output_tokens=200)
+    for figure, kind in (
+        (burst.output_tokens_per_s, "burst, calibrated, current engine"),
+        (swift.output_tokens_per_s, "burst, calibrated, current engine"),
+        (paced.output_tokens_per_s, "NVIDIA dense, calibrated, current engine"),
+    ):
+        assert figure is not None
+        low, _ = band(kind, "output_tokens_per_s", figure.value)
+        assert figure.low == pytest.approx(low)
+
+
+def test_fewer_requests_than_clients_are_so_many_clients() -> None:
+    crowd, few = (
+        fast(concurrency=clients, num_requests=10, input_tokens=1000, output_tokens=200) for clients in (100, 10)
+    )
+    assert crowd.e2e_s == few.e2e_s
+    assert crowd.requests_per_s == few.requests_per_s

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from infcalc import files
-from infcalc.api.validating_serving import ServingValidation, validate_serving, validated_serving
+from infcalc.api import Ask, Offer, estimate
+from infcalc.api.validating_serving import ServingValidation, predict, validate_serving, validated_serving
 from infcalc.errors import FileProblem
 
 ENTRIES = """
@@ -144,3 +145,14 @@ def test_a_file_without_measured_runs_is_refused(tmp_path: Path, text: str) -> N
     path.write_text(text, encoding="utf-8")
     with pytest.raises(FileProblem):
         validate_serving(str(path))
+
+
+def test_what_is_scored_is_what_is_printed() -> None:
+    (entry,) = (one for one in entries() if one["id"] == "closed")
+    scored = predict(entry, files.load_catalog()).speed
+    ask = Ask(models=("llama3.1-8b",), gpus=("h100-sxm5-80gb",), tp=1, engine="vllm", engine_version="0.11.0")
+    offer = Offer(concurrency=16, num_requests=160, input_tokens=1024, output_tokens=1024)
+    printed = estimate(ask, offer).result
+    for name in ("ttft_s", "tpot_s", "e2e_s", "requests_per_s", "output_tokens_per_s"):
+        figure = getattr(printed, name)
+        assert figure.value == pytest.approx(getattr(scored, name), rel=1e-9)

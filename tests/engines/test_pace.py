@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from infcalc.engines.pace import PACED, Order, kernel_factor, pace
+from infcalc.engines.pace import PACED, Order, kernel_factor, num_front_ends, pace
 
 
 def test_every_engine_has_a_pace_at_any_version() -> None:
@@ -47,3 +47,8 @@ def test_llama_cpp_reads_by_the_multiprocessor() -> None:
     assert factor(2.039e12, 108) > 1
     assert factor(1.008e12, 128) == 1
     assert factor(1e12, None) == 1
+
+
+def test_front_ends_grow_with_data_parallel_ranks_where_the_engine_starts_them() -> None:
+    assert [num_front_ends("vllm", version, 8) for version in (None, "0.33", "0.16.1+cu128", "0.11.0")] == [8, 8, 8, 1]
+    assert num_front_ends("sglang", None, 8) == num_front_ends("tensorrt-llm", "1.2", 8) == 1

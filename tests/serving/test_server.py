@@ -357,3 +357,19 @@ def test_a_request_joins_after_the_steps_that_are_scheduled(*, finite: bool) -> 
 
     # A step of 4 sequences is some 5 ms.
     assert 0.5 * FIXED_S < ttft_s(1) - ttft_s(0) < 1.5 * FIXED_S
+
+
+@ORDERS
+@pytest.mark.parametrize("lengths", [(128, 4), (200, 200), (4000, 1)])
+@pytest.mark.parametrize("request_s", [1e-4, 2e-3, 50e-3])
+def test_no_mean_time_of_a_burst_is_longer_than_the_burst(
+    order: Order, lengths: tuple[int, int], request_s: float
+) -> None:
+    for places in (32, 256):
+        one = server(order, places=places, request_s=request_s, token_s=50e-6)
+        for count in (10, 100, 1000):
+            run = in_run(one, requests(*lengths), num_requests=count)
+            assert run.ttft_s <= run.e2e_s * 1.001
+            assert run.e2e_s <= 1.001 * count / run.requests_per_s
+            # All of them are taken in by one process.
+            assert run.ttft_s >= 0.5 * count * request_s
