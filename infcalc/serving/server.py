@@ -332,35 +332,37 @@ def _followed(
         prompt_and_cached_tokens=asked.prompt_tokens + asked.cached_tokens,
     )
     bound_by = _bound(server, most * lanes, clients)
-    latency_s = ahead_s = busy_s = 0.0
-    burst = clients is None and requests_per_s is None
-    whole_s = run.makespan_s
+    latency_s = delay_s = busy_s = share = 0.0
     if front_end:
         before_s = _before_s(server, asked)
         latency_s = server.pace.latency_s + before_s
         busy_s = num_requests * _front_end_s(server, asked)
-        at_once = num_requests if burst else min(clients or 1.0, num_requests)
-        ahead_s = min(1.0, at_once / num_requests) * 0.5 * at_once * before_s / server.num_front_ends
-    if burst:
+        at_once = 1.0 if requests_per_s is not None else min(clients or num_requests, num_requests)
+        share = at_once / num_requests
+        delay_s = 0.5 * at_once * before_s / server.num_front_ends
+    ahead_s, whole_s = share * delay_s, run.makespan_s
+    if share == 1:
         # The last are taken in while the first are computed: who waits for the one does not wait for the other.
-        ahead_s = max(0.0, ahead_s - run.ttft_s)
+        ahead_s = max(0.0, delay_s - run.ttft_s)
         whole_s += 2 * ahead_s
     makespan_s = max(whole_s, busy_s)
     if busy_s > whole_s:
         bound_by = "front end"
+    # A front end that falls behind holds up tokens, and at the start who has yet to be taken in.
     late = makespan_s / whole_s
-    # Of clients, a front end that falls behind holds up tokens; of a burst, also who has yet to be taken in.
-    firsts, paces = late if burst else 1.0, late
-    if not burst and run.e2e_s > run.ttft_s:
-        paces = (run.e2e_s * late - run.ttft_s) / (run.e2e_s - run.ttft_s)
+    firsts, paces = 1 + share * (late - 1), late
+    if run.e2e_s > run.ttft_s:
+        paces = (run.e2e_s * late - run.ttft_s * firsts) / (run.e2e_s - run.ttft_s)
+    else:
+        firsts = late
     rate = num_requests / (makespan_s + latency_s)
     return Speed(
-        ttft_s=(run.ttft_s + ahead_s) * firsts + latency_s,
-        ttft_median_s=(run.ttft_median_s + ahead_s) * firsts + latency_s,
+        ttft_s=run.ttft_s * firsts + ahead_s + latency_s,
+        ttft_median_s=run.ttft_median_s * firsts + ahead_s + latency_s,
         tpot_s=run.tpot_s * paces,
         tpot_median_s=run.tpot_median_s * paces,
-        e2e_s=run.e2e_s * late + ahead_s * firsts + latency_s,
-        e2e_median_s=run.e2e_median_s * late + ahead_s * firsts + latency_s,
+        e2e_s=run.e2e_s * late + ahead_s + latency_s,
+        e2e_median_s=run.e2e_median_s * late + ahead_s + latency_s,
         queue_s=run.queue_s * firsts,
         output_tokens_per_s=rate * asked.answer_tokens,
         requests_per_s=rate,
@@ -393,8 +395,14 @@ def in_closed_loop(
         return steady
     running = min(server.num_places, clients)
     if clients < server.num_lanes * _FEW_CLIENTS:
-        start = replace(steady, ttft_s=_first_s(server, asked, running, steady, front_end=front_end))
+        later_s = _first_s(server, asked, running, steady, front_end=front_end) - steady.ttft_s
         followed = clients
+        start = replace(
+            steady,
+            ttft_s=steady.ttft_s + later_s,
+            e2e_s=steady.e2e_s + later_s,
+            requests_per_s=followed / (followed / steady.requests_per_s + later_s),
+        )
     else:
         followed = min(count, max(_WAVES * running, 1.0))
         start = _followed(server, asked, num_requests=followed, clients=running, front_end=front_end)
@@ -426,10 +434,11 @@ def _joined(
     Requests that find no place wait besides, as many as there are too many clients (Little's law).
     """
     share = followed / num_requests
-    queue_s = steady.queue_s * _waiting_share(asked, running, clients, num_requests)
+    behind_s = steady.queue_s if clients > running else 0.0
+    queue_s = behind_s * _waiting_share(asked, running, clients, num_requests)
 
     def time_s(first_s: float, after_s: float) -> float:
-        return queue_s + share * first_s + (1 - share) * (after_s - steady.queue_s)
+        return queue_s + share * first_s + (1 - share) * (after_s - behind_s)
 
     rate = num_requests / (followed / start.requests_per_s + (num_requests - followed) / steady.requests_per_s)
     return replace(
@@ -476,6 +485,8 @@ def _steady_loop(
         found = closed(times, work, clients / shares, away_s=away_s)
         active_s = found.prefill_s + found.wait_s + work.decode_tokens * found.tpot_s
         rate = shares * found.requests_per_s
+    if not crowded and not work.decode_tokens:
+        rate = min(rate, clients / (active_s + away_s))
     bound_by = _bound(server, most * lanes, clients)
     if each_s and rate * each_s > 1:
         rate, bound_by = 1 / each_s, "front end"
@@ -486,6 +497,8 @@ def _steady_loop(
     tpot_s = found.tpot_s
     if bound_by == "front end" and work.decode_tokens:
         tpot_s = (whole_s - latency_s - found.prefill_s - found.wait_s) / work.decode_tokens
+    elif bound_by == "front end":
+        queue_s = max(0.0, whole_s - active_s - latency_s)
     return _steady(
         asked,
         ttft_s=latency_s + queue_s + found.wait_s + found.prefill_s,
