@@ -12,15 +12,17 @@ from infcalc.kvcache.misuse import Misuse
 class BlockTable:
     """Token ``i`` of the sequence lies in ``block_ids[i // block_tokens]`` at ``i % block_tokens``.
 
-    ``num_tokens`` have room; ``num_committed`` of them, the first ones, are computed.
+    ``num_tokens`` have room; ``num_committed`` of them, the first ones, are computed. The first ``num_behind`` blocks
+    are out of the window and given back: the null block stands in their place.
     """
 
-    __slots__ = ("_chain", "_open", "block_ids", "block_tokens", "num_committed", "num_tokens")
+    __slots__ = ("_chain", "_open", "block_ids", "block_tokens", "num_behind", "num_committed", "num_tokens")
 
     def __init__(self, block_tokens: int, chain: bytes, block_ids: list[int], num_hit_tokens: int = 0) -> None:
         self.block_tokens = block_tokens
         self.block_ids = block_ids
         self.num_tokens = self.num_committed = num_hit_tokens
+        self.num_behind = 0
         self._chain = chain
         # Tokens of the block that is not full yet: a hash needs them all.
         self._open: list[int] = []
@@ -79,6 +81,7 @@ class BlockTable:
             self.block_tokens, self._chain, self.block_ids[: -(-self.num_committed // self.block_tokens)]
         )
         child.num_tokens = child.num_committed = self.num_committed
+        child.num_behind = self.num_behind
         child._open = self._open.copy()
         return child
 

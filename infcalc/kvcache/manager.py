@@ -1,8 +1,8 @@
 """The KV cache manager of vLLM: blocks of fixed size, full blocks found by their hash chain, copy on write.
 
 Source: vLLM 0.33 ``kv_cache_manager.py``, ``single_type_kv_cache_manager.py``. Copy on write is that of the
-PagedAttention paper (Kwon et al. 2023, 4.4): sequences that share a block that is not full diverge inside it; who writes
-first gets a copy, the last holder writes in place. Full blocks are never written again.
+PagedAttention paper (Kwon et al. 2023, 4.4): sequences that share a block that is not full diverge inside it; who
+writes first gets a copy, the last holder writes in place. Full blocks are never written again.
 """
 
 from __future__ import annotations
@@ -156,6 +156,7 @@ class KvCacheManager:
                 NULL_BLOCK if index < unseen or block is None else block for index, block in enumerate(blocks[:num_hit])
             ),
             keys=tuple(keys[:num_hit]),
+            namespace=namespace,
         )
 
     def can_allocate(self, num_tokens: int, *, hit: PrefixHit = NO_HIT, num_spare_blocks: int = 0) -> bool:
@@ -205,6 +206,7 @@ class KvCacheManager:
             hit.num_tokens,
         )
         table.num_tokens = end
+        table.num_behind = self._unseen_blocks(hit.num_tokens)
         self._tables[sequence_id] = table
         (self.readmission_hits if readmitted else self.hits).record(len(tokens), hit.num_tokens)
         return tuple(table.block_ids)
@@ -240,13 +242,15 @@ class KvCacheManager:
         if needed <= 0 and not shared and self._window_tokens is None:
             table.num_tokens = end
             return ()
-        behind = table.block_ids[: self._unseen_blocks(table.num_committed)]
+        unseen = slice(table.num_behind, self._unseen_blocks(table.num_committed))
+        behind = table.block_ids[unseen]
         num_returned = sum(self.pool.references(block) == 1 for block in behind)
         needed = max(0, needed) + shared
         if needed > self.pool.num_free + num_returned:
             return None
         self.pool.release(freed_last_first(behind))
-        table.block_ids[: len(behind)] = [NULL_BLOCK] * len(behind)
+        table.block_ids[unseen] = [NULL_BLOCK] * len(behind)
+        table.num_behind += len(behind)
         taken = self.pool.allocate(needed)
         if shared:
             self._diverge(table, written, taken[0])

@@ -13,12 +13,13 @@ from infcalc.kvcache.hits import HitCounts
 class PrefixHit:
     """What is cached of a prompt at this moment. ``block_ids`` hold its first ``num_tokens``.
 
-    ``keys`` says what each block must hold, so that a hit that has become stale is noticed.
+    ``keys`` says what they must hold, each block or all together, so that a hit that has become stale is noticed.
     """
 
     num_tokens: int
     block_ids: tuple[int, ...] = ()
     keys: tuple[bytes, ...] = ()
+    namespace: str = ""
 
 
 NO_HIT = PrefixHit(num_tokens=0)

@@ -115,6 +115,7 @@ BARE = {
     ),
     "kv_bytes_per_token_bf16": "bytes per token, and at which precision",
     **dict.fromkeys(words("since until least_capability below_capability"), "versions"),
+    **dict.fromkeys(words("block_ids source_block target_block pages evicted_pages"), "which block, not how many"),
     "log_deviation": "of a logarithm, which has no unit",
     **dict.fromkeys(
         words(
