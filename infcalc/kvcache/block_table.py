@@ -76,7 +76,14 @@ class BlockTable:
         return found
 
     def forked(self) -> BlockTable:
-        """Return a table of its own over the same blocks, as far as they are computed."""
+        """Return a table of its own over the same blocks.
+
+        Raises:
+            Misuse: tokens are on their way: they would be written into a block that is shared by then.
+
+        """
+        if self.num_tokens > self.num_committed:
+            raise Misuse(f"forked with {self.num_tokens - self.num_committed} tokens on their way")
         child = BlockTable(
             self.block_tokens, self._chain, self.block_ids[: -(-self.num_committed // self.block_tokens)]
         )

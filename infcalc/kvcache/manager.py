@@ -212,10 +212,10 @@ class KvCacheManager:
         return tuple(table.block_ids)
 
     def fork(self, parent_id: int, child_id: int) -> None:
-        """Begin a sequence that shares all committed tokens of another: no block is taken before one of them writes.
+        """Begin a sequence that shares all tokens of another: no block is taken before one of them writes.
 
         Raises:
-            Misuse: the child is there already.
+            Misuse: the child is there already, or the parent has room that is not committed (or rewound).
 
         """
         if child_id in self._tables:

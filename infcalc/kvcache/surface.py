@@ -108,7 +108,7 @@ class KvManager(Protocol):
         """Give up the room beyond the committed tokens (rejected drafts): it is written anew; its blocks stay."""
 
     def fork(self, parent_id: int, child_id: int) -> None:
-        """Begin a sequence that shares all committed tokens of another; who writes into a shared block gets a copy."""
+        """Begin a sequence that shares all tokens of another, none on their way; who writes first gets a copy."""
 
     def free(self, sequence_id: int) -> None:
         """End a sequence; what it computed stays findable until its blocks are needed."""
