@@ -425,7 +425,7 @@ def test_a_long_life_agrees_with_the_naive_model(seed: int) -> None:
     machine = ManagerMachine()
     machine.begin(60, 2 + seed % 4, [None, 7][seed % 5 == 4], seed % 7 == 6, seed != 5)
     for _ in range(1000):
-        tokens = tuple(chance.choices((0, 1), k=chance.randint(1, 14)))
+        tokens = tuple(chance.choices((0, 1), (6, 1), k=chance.randint(1, 14)))
         action = chance.choice(["admit", "admit", "grow", "grow", "fork", "leave", "leave", "step", "step"])
         if action == "admit" or not machine.naive.sequences:
             machine.admit(tokens, chance.random(), chance.randint(0, 3), chance.random() < 0.5)
@@ -440,6 +440,6 @@ def test_a_long_life_agrees_with_the_naive_model(seed: int) -> None:
         machine.agrees()
         machine.every_sequence_reads_its_own_tokens()
     assert machine.real.num_copies >= 10
-    assert machine.real.hits.num_hit_requests >= (10 if machine.naive.caching else 0)
+    assert machine.real.hits.num_hit_requests >= (5 if machine.naive.caching else 0)
     assert machine.real.pool.num_evictions >= (10 if machine.naive.caching else 0)
     machine.teardown()
