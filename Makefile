@@ -36,6 +36,7 @@ bench: $(VENV)/.ready
 	$(VENV)/bench/bin/python benchmarks/startup.py
 	$(VENV)/bench/bin/python benchmarks/core.py
 	$(VENV)/bench/bin/python benchmarks/estimates.py
+	$(VENV)/bench/bin/python benchmarks/kvcache.py
 
 docs: $(VENV)/.ready
 	$(PY) scripts/serving_bands.py

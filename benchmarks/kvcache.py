@@ -16,6 +16,8 @@ from infcalc.kvcache.radix_tree import RadixTree
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from infcalc.kvcache.contiguous import ContiguousAllocator
+
 REPEATS = 5
 VOCABULARY = 128_000
 PROMPT_TOKENS = 10_000
@@ -135,9 +137,9 @@ def contiguous_rows() -> list[tuple[str, int, Callable[[], object]]]:
     chance = random.Random(0)  # noqa: S311
     sizes = [chance.randint(1, 800) for _ in range(500)]
 
-    def fill(kind: Callable[[int], object]) -> Callable[[], object]:
+    def fill(made: Callable[[int], ContiguousAllocator]) -> Callable[[], object]:
         def work() -> None:
-            allocator = buddy(400_000) if kind is buddy else reserve_exact(400_000)
+            allocator = made(400_000)
             for name, size in enumerate(sizes):
                 allocator.allocate(name, size, size)
             for name in range(0, len(sizes), 2):
