@@ -8,7 +8,8 @@ for room, an executor follows the block tables:
    None, and nothing changed, when they do not fit. ``manager.append(sequence_id, num_new_tokens)``: room for more.
 3. ``manager.take_copies()``: copies that the executor carries out, in order, before it writes anything of this step.
 4. ``manager.commit(sequence_id, tokens)`` after the step: these tokens are computed. Full blocks become findable now,
-   so that requests of one step do not share what that step computes.
+   so that requests of one step do not share what that step computes. (A scheduler whose executor computes in order may
+   commit as soon as it plans: then they do share, as in vLLM's full attention.)
 5. ``manager.free(sequence_id)`` at the end, ``manager.preempt(sequence_id)`` when it must make room.
 
 ``manager.KvCacheManager`` follows vLLM (full blocks, hash chain), ``radix_manager.RadixCacheManager`` SGLang (tokens,
