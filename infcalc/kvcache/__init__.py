@@ -9,7 +9,7 @@ for room, an executor follows the block tables:
 3. ``manager.take_copies()``: copies that the executor carries out, in order, before it writes anything of this step.
 4. ``manager.commit(sequence_id, tokens)`` after the step: these tokens are computed. Full blocks become findable now,
    so that requests of one step do not share what that step computes. (A scheduler whose executor computes in order may
-   commit as soon as it plans: then they do share, as in vLLM's full attention.)
+   commit as soon as it plans: then they do share, as in vLLM's full attention. It forks only after the step.)
 5. ``manager.free(sequence_id)`` at the end, ``manager.preempt(sequence_id)`` when it must make room.
 
 ``manager.KvCacheManager`` follows vLLM (full blocks, hash chain), ``radix_manager.RadixCacheManager`` SGLang (tokens,
