@@ -161,6 +161,30 @@ def test_nothing_is_evicted_for_what_finds_no_room_all_the_same() -> None:
     assert tree.num_evictions == 0
 
 
+def test_nothing_is_evicted_where_splits_in_use_fill_the_limit() -> None:
+    tree = RadixTree(max_entries=2)
+    tree.insert([1] * 5)
+    tree.insert([2] * 5)
+    tree.match([1] * 2)
+    tree.lock(tree.match([1] * 5).node)
+    assert (tree.num_entries, tree.num_locked_entries) == (3, 2)
+    assert tree.insert([3]).num_added_tokens == 0
+    assert tree.num_evictions == 0
+
+
+def test_a_lock_alone_keeps_an_entry_that_is_next_in_the_queue() -> None:
+    tree = RadixTree()
+    tree.insert([1], [1])
+    tree.insert([2], [2])
+    node = tree.match([1]).node
+    # This puts the entry back into the queue with the time of its match, which the lock does not change.
+    assert list(tree.evict(1)) == [2]
+    tree.lock(node)
+    assert list(tree.evict(1)) == []
+    tree.unlock(node)
+    assert list(tree.evict(1)) == [1]
+
+
 def test_a_prefix_is_not_evicted_to_make_room_for_what_follows_it() -> None:
     tree = RadixTree(max_tokens=6)
     tree.insert([1] * 4)
