@@ -77,3 +77,7 @@ class UnsupportedArchitecture(InfcalcError):
     """A model description that is not understood (exit 6); never answered with plain attention."""
 
     exit_code: ClassVar[int] = 6
+
+
+class CacheOverflow(DoesNotFit):
+    """Tokens beyond the end of a KV cache or of a block table (exit 3)."""

@@ -1,0 +1,61 @@
+"""Random weights for a model, tensor by tensor from THE inventory, so that what is computed is what is counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from infcalc.frozen import frozen
+from infcalc.lowering.tensors import inventory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from infcalc.lowering.tensors import Tensor
+    from infcalc.spec.model import Model
+
+_NORM_SPREAD = 0.1
+
+
+@frozen
+class Weights:
+    """Arrays under the names of :mod:`infcalc.lowering.tensors`: those outside the layers, and those of each layer.
+
+    A matrix is (rows, columns) = (outputs, inputs), a vector (rows); a tensor present several times in a layer, as
+    experts and norms are, has the copies as its first axis.
+    """
+
+    outside: Mapping[str, NDArray[np.float64]]
+    layers: tuple[Mapping[str, NDArray[np.float64]], ...]
+
+    @property
+    def num_parameters(self) -> int:
+        """Elements of all arrays."""
+        return sum(array.size for group in (self.outside, *self.layers) for array in group.values())
+
+
+def random_weights(model: Model, seed: int) -> Weights:
+    """Return weights of ``model`` drawn from ``seed``: the same seed gives the same bits.
+
+    Matrices are normal with variance 1 / inputs, which keeps activations of the order of 1; norms are around 1.
+    """
+    generator = np.random.default_rng(seed)
+    outside: dict[str, NDArray[np.float64]] = {}
+    layers: tuple[dict[str, NDArray[np.float64]], ...] = tuple({} for _ in range(model.num_layers))
+    for tensor in inventory(model):
+        for group in [layers[index] for index in tensor.layers] or [outside]:
+            group[tensor.name] = _drawn(tensor, generator)
+    return Weights(outside=outside, layers=layers)
+
+
+def _drawn(tensor: Tensor, generator: np.random.Generator) -> NDArray[np.float64]:
+    copies = (tensor.copies,) if tensor.name == "norm" or tensor.name.startswith("experts.") else ()
+    columns = (tensor.columns,) if tensor.columns > 1 else ()
+    draws = generator.standard_normal((*copies, tensor.rows, *columns))
+    # An embedding is a lookup, not a sum over its columns.
+    if tensor.name == "embedding":
+        return draws
+    return 1.0 + _NORM_SPREAD * draws if tensor.columns == 1 else draws / np.sqrt(tensor.columns)
