@@ -57,10 +57,10 @@ def dense(
 ) -> NDArray[np.float64]:
     """Return softmax(Q K^T scale) V with the whole n x T matrix of scores in memory (Vaswani et al., section 3.2.1)."""
     num_queries, num_tokens = len(queries), keys.shape[1]
-    grouped = _by_kv_head(queries, len(keys))
-    scores = np.einsum("nkgd,ktd->kgnt", grouped, keys, optimize=True) * scale
-    shares = _softmax(np.where(_mask(num_queries, 0, num_tokens, num_tokens, visible), scores, -np.inf))
-    return _ungrouped(np.einsum("kgnt,ktd->nkgd", shares, values, optimize=True))
+    grouped = _by_kv_head(queries, len(keys)).transpose(1, 2, 0, 3)
+    scores = np.matmul(grouped, keys[:, None].swapaxes(-1, -2)) * scale
+    np.copyto(scores, -np.inf, where=~_mask(num_queries, 0, num_tokens, num_tokens, visible))
+    return _ungrouped(np.matmul(_softmax(scores), values[:, None]).transpose(2, 0, 1, 3))
 
 
 def row_by_row(

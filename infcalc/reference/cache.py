@@ -192,8 +192,9 @@ class PagedCache:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return keys and values of the first ``num_tokens`` of a sequence, copied together as (heads, T, dim)."""
         used = list(table[: -(-num_tokens // self.block_tokens)])
+        room = len(used) * self.block_tokens
         keys, values = (
-            pool[layer, used].swapaxes(0, 1).reshape(self.shape.num_kv_heads, -1, pool.shape[-1])[:, :num_tokens]
+            pool[layer, used].swapaxes(0, 1).reshape(len(pool[0, 0]), room, pool.shape[-1])[:, :num_tokens]
             for pool in (self.keys, self.values)
         )
         return keys, as_values(self.shape, keys, values)

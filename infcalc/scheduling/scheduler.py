@@ -16,7 +16,8 @@ class Scheduler(ABC):
     """Sequences over the blocks of ``kv``, at most ``max_num_seqs`` of them running.
 
     ``add`` sequences at any time; then ``plan()`` and ``update()`` take turns until ``has_work`` is false. While
-    there is work, a plan has chunks, or ``update`` returns a sequence that had to be aborted.
+    there is work, a plan has chunks, unless it only took blocks back (``released``) or ``update`` returns a sequence
+    that had to be aborted.
     """
 
     def __init__(self, kv: KvManager, *, max_num_seqs: int) -> None:
