@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 class CacheShape:
     """What a model caches of one token: in each layer a key of ``key_dim`` and a value of ``value_dim`` per KV head.
 
-    ``value_dim`` 0 with ``values_in_keys`` means the value is the first ``values_in_keys`` elements of the key: the
-    latent of MLA is stored once and read as both.
+    With a ``latent_dim`` no values are stored (``value_dim`` 0): they are the first ``latent_dim`` elements of the
+    keys, for the latent of MLA is read as both.
     """
 
     num_layers: int
     num_kv_heads: int
     key_dim: int
     value_dim: int
-    values_in_keys: int = 0
+    latent_dim: int = 0
 
     def elements_per_token(self) -> int:
         """Return the elements that one token adds over all layers."""
@@ -218,4 +218,4 @@ class PagedStore:
 
 def as_values(shape: CacheShape, keys: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the values, or the part of the keys that stands for them."""
-    return keys[..., : shape.values_in_keys] if shape.values_in_keys else values
+    return keys[..., : shape.latent_dim] if shape.latent_dim else values

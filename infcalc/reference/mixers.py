@@ -57,7 +57,7 @@ def cache_shape(mixer: Attention, num_layers: int) -> CacheShape:
         case LatentAttention():
             width = mixer.kv_lora_rank + mixer.qk_rope_head_dim
             return CacheShape(
-                num_layers=num_layers, num_kv_heads=1, key_dim=width, value_dim=0, values_in_keys=mixer.kv_lora_rank
+                num_layers=num_layers, num_kv_heads=1, key_dim=width, value_dim=0, latent_dim=mixer.kv_lora_rank
             )
         case _:
             assert_never(mixer)

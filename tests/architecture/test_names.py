@@ -82,7 +82,8 @@ BARE = {
     ),
     **dict.fromkeys(words("total active active_without_embedding embedding lm_head"), "counts of parameters"),
     **dict.fromkeys(
-        words("batch max_batch breakeven_batch max_num_seqs concurrency"), "a count of sequences, the field's word"
+        words("batch max_batch breakeven_batch max_num_seqs max_batch_size max_running_requests concurrency"),
+        "a count of sequences, the field's word",
     ),
     **dict.fromkeys(
         words(
@@ -93,7 +94,8 @@ BARE = {
     **dict.fromkeys(words("tp pp dp ep dcp max_domain"), "a count of GPUs, the field's word"),
     **dict.fromkeys(
         words(
-            "head_dim value_head_dim qk_nope_head_dim qk_rope_head_dim rope_dim entry_dim embedding_dim "
+            "head_dim value_head_dim key_dim value_dim latent_dim "
+            "qk_nope_head_dim qk_rope_head_dim rope_dim entry_dim embedding_dim "
             "expert_input_dim hidden_size vocab_size draft_vocab_size kv_lora_rank q_lora_rank query_rank "
             "width expert_width shared_width"
         ),
@@ -115,7 +117,10 @@ BARE = {
     ),
     "kv_bytes_per_token_bf16": "bytes per token, and at which precision",
     **dict.fromkeys(words("since until least_capability below_capability"), "versions"),
-    **dict.fromkeys(words("block_ids source_block target_block pages evicted_pages"), "which block, not how many"),
+    **dict.fromkeys(
+        words("block_ids block_table source_block target_block pages evicted_pages"), "which block, not how many"
+    ),
+    **dict.fromkeys(words("layer sequence_id released seed"), "which one, not how many"),
     "log_deviation": "of a logarithm, which has no unit",
     **dict.fromkeys(
         words(

@@ -58,9 +58,7 @@ MODELS = {
     "mla": model(
         *[
             (
-                LatentAttention(
-                    num_heads=3, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4, value_head_dim=5
-                ),
+                LatentAttention(num_heads=3, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4, value_head_dim=5),
                 DENSE,
             )
         ]

@@ -30,7 +30,7 @@ def naive(
     scale: float,
     lowest: list[int],
 ) -> NDArray[np.float64]:
-    """The definition, one number at a time."""
+    """Attend by definition, one number at a time."""
     num_queries, num_heads, _ = queries.shape
     start = keys.shape[1] - num_queries
     output = np.zeros((num_queries, num_heads, values.shape[2]))
@@ -47,20 +47,19 @@ def naive(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    num_queries=st.integers(1, 20),
-    num_before=st.integers(0, 25),
-    reach=st.sampled_from(Reach),
-    window=st.integers(1, 12),
+    lengths=st.tuples(st.integers(1, 20), st.integers(0, 25)),
+    sight=st.tuples(st.sampled_from(Reach), st.integers(1, 12)),
     heads=st.sampled_from([(1, 1), (4, 4), (6, 2), (5, 1)]),
     tile=st.integers(1, 17),
     seed=st.integers(0, 10),
 )
 def test_four_ways_and_the_definition_agree(
-    num_queries: int, num_before: int, reach: Reach, window: int, heads: tuple[int, int], tile: int, seed: int
+    lengths: tuple[int, int], sight: tuple[Reach, int], heads: tuple[int, int], tile: int, seed: int
 ) -> None:
+    num_queries, num_before = lengths
     num_tokens = num_before + num_queries
     queries, keys, values = arrays(num_queries, num_tokens, heads, seed)
-    visible = first_visible(reach, window)
+    visible = first_visible(*sight)
     expected = naive(queries, keys, values, 0.3, [visible(num_before + row) for row in range(num_queries)])
     num_blocks = -(-num_tokens // tile)
     table = tuple(np.random.default_rng(seed).permutation(num_blocks + 3)[:num_blocks].tolist())

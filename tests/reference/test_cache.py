@@ -26,7 +26,7 @@ def test_the_cache_has_its_shape_at_once_and_grows_into_it() -> None:
     cache = KVCache(SHAPE, max_tokens=16)
     assert cache.keys.shape == (3, 2, 16, 4)
     assert cache.values.shape == (3, 2, 16, 5)
-    grown = []
+    grown: list[tuple[int, int, int, int]] = []
     for num in (5, 1, 1):
         for layer in range(3):
             cache.extend(layer, *tokens(num))
@@ -109,7 +109,7 @@ def test_a_copy_takes_the_filled_part_in_every_layer() -> None:
 
 
 def test_a_latent_is_stored_once_and_read_as_both() -> None:
-    shape = CacheShape(num_layers=1, num_kv_heads=1, key_dim=7, value_dim=0, values_in_keys=5)
+    shape = CacheShape(num_layers=1, num_kv_heads=1, key_dim=7, value_dim=0, latent_dim=5)
     keys, values = KVCache(shape, 4).extend(0, *tokens(3, shape=shape))
     assert values.shape == (1, 3, 5)
     assert np.array_equal(values, keys[..., :5])

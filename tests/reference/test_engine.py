@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from infcalc.kvcache.manager import KvCacheManager
 from infcalc.kvcache.radix_manager import RadixCacheManager
@@ -27,6 +27,9 @@ from infcalc.scheduling.vllm import VllmLimits, VllmScheduler
 from infcalc.spec.layers import DenseFeedForward, GroupedAttention, Reach
 from tests.reference.models import MAX_TOKENS, MODELS, model, transformer
 from tests.scheduling.policies import BLOCK, POLICIES, Policy, every_policy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Trace = dict[tuple[int, int], bytes]
 """Bits of the scores behind each produced token, by sequence and position."""
@@ -162,7 +165,9 @@ def test_one_product_for_all_rows_would_not_give_the_same_bits() -> None:
     # The reason for row by row: here is a batch whose size shows in the bits.
     generator = np.random.default_rng(0)
     rows, weight = generator.standard_normal((65, 97)), generator.standard_normal((43, 97))
-    assert any(not np.array_equal(BATCHED.project(rows, weight)[:n], BATCHED.project(rows[:n], weight)) for n in range(1, 65))
+    assert any(
+        not np.array_equal(BATCHED.project(rows, weight)[:n], BATCHED.project(rows[:n], weight)) for n in range(1, 65)
+    )
 
 
 # Forks
@@ -250,9 +255,7 @@ def projected(
 ) -> tuple[Engine, int]:
     """Produce tokens up to ``num_tokens`` from a prompt of one; return the engine and the rows that K projected."""
     reach = Reach.SLIDING if window_tokens else Reach.FULL
-    attention = GroupedAttention(
-        num_heads=1, num_kv_heads=1, head_dim=2, reach=reach, window_tokens=window_tokens
-    )
+    attention = GroupedAttention(num_heads=1, num_kv_heads=1, head_dim=2, reach=reach, window_tokens=window_tokens)
     tiny = model((attention, DenseFeedForward(width=2)), hidden_size=2)
     weights = random_weights(tiny, seed=0)
     rows_of_k = 0

@@ -82,7 +82,7 @@ def feed(block: DenseFeedForward | MoeFeedForward, weights: dict[str, Vector], r
 def heads_of(
     mixer: GroupedAttention | LatentAttention, weights: dict[str, Vector], row: Vector, position: int
 ) -> tuple[list[Vector], list[Vector], list[Vector]]:
-    """Queries, keys and values of one token, a key and a value for every query head: MLA is not absorbed here."""
+    """Return queries, keys and values of one token, one of each for every query head: MLA is not absorbed here."""
     if isinstance(mixer, GroupedAttention):
         queries, keys, values = (
             list((weights[name] @ row).reshape(heads, -1))
@@ -116,7 +116,7 @@ def by_formula(made: Transformer, tokens: list[int]) -> NDArray[np.float64]:
         named = dict(layer)
         cached = [heads_of(mixer, named, norm(s, layer["norm"][0]), at) for at, s in enumerate(states)]
         for at, (queries, _, _) in enumerate(cached):
-            outputs = []
+            outputs: list[Vector] = []
             for head, query in enumerate(queries):
                 lowest = 0
                 if isinstance(mixer, GroupedAttention) and mixer.window_tokens:
@@ -124,11 +124,12 @@ def by_formula(made: Transformer, tokens: list[int]) -> NDArray[np.float64]:
                     lowest = max(0, at - window + 1) if mixer.reach == "sliding" else at // window * window
                 seen = cached[lowest : at + 1]
                 shares = np.exp([float(query @ keys[head]) / math.sqrt(len(query)) for _, keys, _ in seen])
-                outputs.append(sum(s * v[head] for s, (_, _, v) in zip(shares / shares.sum(), seen, strict=True)))
+                parts = [s * v[head] for s, (_, _, v) in zip(shares / shares.sum(), seen, strict=True)]
+                outputs.append(np.sum(parts, axis=0))
             states[at] = states[at] + layer["o"] @ np.concatenate(outputs)
         states = [state + feed(block, named, norm(state, layer["norm"][1])) for state in states]
-    head = weights.outside["embedding" if made.model.tied_embeddings else "lm_head"]
-    return np.array([head @ norm(state, weights.outside["final_norm"]) for state in states])
+    unembedding = weights.outside["embedding" if made.model.tied_embeddings else "lm_head"]
+    return np.array([unembedding @ norm(state, weights.outside["final_norm"]) for state in states])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -179,9 +180,7 @@ def test_a_seed_gives_the_same_bits_again() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    num_rows=st.integers(1, 40), inputs=st.integers(1, 40), outputs=st.integers(1, 40), cut=st.integers(0, 40)
-)
+@given(num_rows=st.integers(1, 40), inputs=st.integers(1, 40), outputs=st.integers(1, 40), cut=st.integers(0, 40))
 def test_a_row_has_the_same_bits_in_any_batch(num_rows: int, inputs: int, outputs: int, cut: int) -> None:
     generator = np.random.default_rng(num_rows)
     rows, weight = generator.standard_normal((num_rows, inputs)), generator.standard_normal((outputs, inputs))
@@ -189,7 +188,9 @@ def test_a_row_has_the_same_bits_in_any_batch(num_rows: int, inputs: int, output
     assert np.array_equal(np.concatenate([each_row(rows[:cut], weight), each_row(rows[cut:], weight)]), whole)
     np.testing.assert_allclose(whole, all_rows(rows, weight), rtol=0, atol=1e-10)
     gain = np.ones(inputs)
-    assert np.array_equal(np.concatenate([rms_norm(rows[:cut], gain), rms_norm(rows[cut:], gain)]), rms_norm(rows, gain))
+    assert np.array_equal(
+        np.concatenate([rms_norm(rows[:cut], gain), rms_norm(rows[cut:], gain)]), rms_norm(rows, gain)
+    )
 
 
 def test_rotation_keeps_lengths_and_only_distance_counts() -> None:
@@ -234,9 +235,7 @@ def test_of_equal_scores_the_lower_expert_wins() -> None:
         (Layer(mixer=GQA, feed_forward=DENSE, num_norms=4), "other norms"),
         (Layer(mixer=GQA), "without a feed-forward block"),
         (
-            Layer(
-                mixer=RecurrentMixer(recurrent=RecurrentKind.MAMBA2, state_elements=4), feed_forward=DENSE
-            ),
+            Layer(mixer=RecurrentMixer(recurrent=RecurrentKind.MAMBA2, state_elements=4), feed_forward=DENSE),
             "a layer without attention",
         ),
     ],

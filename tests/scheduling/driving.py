@@ -15,7 +15,7 @@ STOP = 999
 
 
 def token_of(sequence_id: int, position: int) -> int:
-    """What the model would say: it depends on the sequence and the position only."""
+    """Return what the model would say: it depends on the sequence and the position only."""
     return (sequence_id * 31 + position * 7) % 97
 
 

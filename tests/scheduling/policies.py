@@ -50,7 +50,12 @@ def sglang(chunk: int | None = 8, **changes: object) -> Callable[[KvManager], Sc
 
 
 def tensorrt(capacity: Capacity, **changes: object) -> Callable[[KvManager], Scheduler]:
-    given_limits: dict[str, object] = {"max_batch_size": SEATS, "budget_tokens": BUDGET, "capacity": capacity, **changes}
+    given_limits: dict[str, object] = {
+        "max_batch_size": SEATS,
+        "budget_tokens": BUDGET,
+        "capacity": capacity,
+        **changes,
+    }
     return lambda kv: TensorRtScheduler(kv, TensorRtLimits(**given_limits))  # type: ignore[arg-type]
 
 
