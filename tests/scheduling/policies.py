@@ -17,7 +17,7 @@ from infcalc.scheduling.sglang import Order as SglangOrder
 from infcalc.scheduling.sglang import SglangLimits, SglangScheduler
 from infcalc.scheduling.sglang_prefill import PrefillLimits
 from infcalc.scheduling.static import StaticScheduler
-from infcalc.scheduling.tensorrt_llm import Capacity, TensorRtLimits, TensorRtScheduler
+from infcalc.scheduling.tensorrt_llm import Capacity, Chunking, TensorRtLimits, TensorRtScheduler
 from infcalc.scheduling.vllm import Order as VllmOrder
 from infcalc.scheduling.vllm import VllmLimits, VllmScheduler
 
@@ -74,6 +74,7 @@ POLICIES = {
     "sglang-lpm": Policy(sglang(8, order=SglangOrder.LONGEST_PREFIX_MATCH), preempts=True, in_order=False),
     "sglang-bold": Policy(sglang(8, conservativeness_fraction=0.01), preempts=True),
     "tensorrt-no-evict": Policy(tensorrt(Capacity.GUARANTEED_NO_EVICT)),
+    "tensorrt-equal": Policy(tensorrt(Capacity.MAX_UTILIZATION, chunking=Chunking.EQUAL_PROGRESS), preempts=True),
     "tensorrt-utilization": Policy(tensorrt(Capacity.MAX_UTILIZATION), preempts=True),
     "tensorrt-whole": Policy(
         tensorrt(Capacity.MAX_UTILIZATION, chunked_context=False, budget_tokens=40), 40, preempts=True, whole=True

@@ -5,7 +5,7 @@ import pytest
 from infcalc.errors import DoesNotFit
 from infcalc.kvcache.manager import KvCacheManager
 from infcalc.scheduling.sequence import Sequence, Status
-from infcalc.scheduling.tensorrt_llm import Capacity, TensorRtLimits, TensorRtScheduler
+from infcalc.scheduling.tensorrt_llm import Capacity, Chunking, TensorRtLimits, TensorRtScheduler
 from tests.scheduling.driving import drive, say
 
 BLOCK = 4
@@ -86,6 +86,18 @@ def test_answers_come_before_prompts_and_a_chunk_is_a_multiple_of_the_unit_unles
     larger = scheduler(chunk_unit_tokens=5)
     run = drive(larger, [(0, prompt(0, 3, 5)), (1, prompt(1, 23, 2))])
     assert [shape.get(1) for shape in run.shapes] == [None, 10, 10, 3, 1]
+
+
+def test_equal_progress_gives_each_prompt_a_unit_in_turn() -> None:
+    made = scheduler(budget_tokens=16, chunking=Chunking.EQUAL_PROGRESS)
+    run = drive(made, [(0, prompt(0, 30, 2)), (0, prompt(1, 6, 1)), (0, prompt(2, 9, 1)), (0, prompt(3, 9, 1))])
+    assert run.shapes == [{0: 4, 1: 4, 2: 4, 3: 4}, {0: 4, 1: 2, 2: 5, 3: 5}, {0: 16}, {0: 6}, {0: 1}]
+    # A fourth unit would have exceeded the step, so the last prompt waits.
+    tight = scheduler(budget_tokens=15, chunking=Chunking.EQUAL_PROGRESS)
+    run = drive(tight, [(0, prompt(key, 9, 1)) for key in range(4)])
+    assert run.shapes[0] == {0: 4, 1: 4, 2: 4}
+    with pytest.raises(ValueError, match="in chunks"):
+        scheduler(chunked_context=False, chunking=Chunking.EQUAL_PROGRESS)
 
 
 def test_a_prompt_that_gets_no_chunk_holds_back_those_behind_it() -> None:
