@@ -114,6 +114,18 @@ def test_tiles_never_hold_the_matrix_of_scores() -> None:
     assert peaks[1] < matrix_bytes / 8
 
 
+def test_blocks_behind_the_window_are_never_read() -> None:
+    queries, keys, values = arrays(1, 16)
+    visible = first_visible(Reach.SLIDING, 6)
+    expected = row_by_row(queries, keys, values, 0.3, visible)
+    blocks = [held.reshape(2, 4, 4, -1).swapaxes(0, 1).copy() for held in (keys, values)]
+    # The query at 15 sees from 10 on: two blocks of four are behind it.
+    for pool in blocks:
+        pool[:2] = np.nan
+    got = through_table(queries, (blocks[0], blocks[1]), (0, 1, 2, 3), 16, scale=0.3, visible=visible)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-10)
+
+
 def test_there_must_be_something_to_see() -> None:
     queries, keys, values = arrays(1, 4)
     with pytest.raises(ValueError, match="no token"):

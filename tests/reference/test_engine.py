@@ -26,7 +26,7 @@ from infcalc.scheduling.step_plan import Chunk, StepPlan
 from infcalc.scheduling.vllm import VllmLimits, VllmScheduler
 from infcalc.spec.layers import DenseFeedForward, GroupedAttention, Reach
 from tests.reference.models import MAX_TOKENS, MODELS, model, transformer
-from tests.scheduling.policies import BLOCK, POLICIES, Policy, every_policy
+from tests.scheduling.policies import BLOCK, POLICIES, Policy, every_policy, every_preempting_policy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -109,11 +109,9 @@ def test_a_prefix_cache_changes_nothing(policy: Policy, manager: str) -> None:
     assert kv.hits.num_hit_tokens > 0
 
 
-@every_policy
+@every_preempting_policy
 @pytest.mark.parametrize("prefix_caching", [True, False])
 def test_preemption_and_recomputation_in_the_middle_change_nothing(policy: Policy, *, prefix_caching: bool) -> None:
-    if not policy.preempts:
-        pytest.skip("this policy never takes blocks back")
     num_preemptions = 0
     for blocks in (12, 16, 20):
         scheduler = policy.make(KvCacheManager(blocks, BLOCK, prefix_caching=prefix_caching))
@@ -168,6 +166,18 @@ def test_one_product_for_all_rows_would_not_give_the_same_bits() -> None:
     assert any(
         not np.array_equal(BATCHED.project(rows, weight)[:n], BATCHED.project(rows[:n], weight)) for n in range(1, 65)
     )
+
+
+@pytest.mark.parametrize("prefix_caching", [True, False])
+def test_blocks_given_back_behind_a_window_are_not_missed(*, prefix_caching: bool) -> None:
+    attention = GroupedAttention(num_heads=4, num_kv_heads=2, head_dim=8, reach=Reach.SLIDING, window_tokens=6)
+    windowed = model(*[(attention, DenseFeedForward(width=40))] * 2)
+    made = Transformer(windowed, random_weights(windowed, 0), MAX_TOKENS)
+    alone = ContinuousScheduler(KvCacheManager(60, BLOCK, prefix_caching=False), max_num_seqs=1)
+    expected = served(alone, UncachedEngine(made, BY_CHANCE), answer=20)
+    kv = KvCacheManager(40, BLOCK, window_tokens=6, prefix_caching=prefix_caching)
+    scheduler = VllmScheduler(kv, VllmLimits(max_num_seqs=4, budget_tokens=12))
+    assert served(scheduler, PagedEngine(made, 40, BLOCK, BY_CHANCE), answer=20) == expected
 
 
 # Forks

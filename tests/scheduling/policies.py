@@ -89,4 +89,9 @@ MANAGERS: dict[str, Callable[[int], KvManager]] = {
 }
 
 every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+every_preempting_policy = pytest.mark.parametrize(
+    "policy",
+    [policy for policy in POLICIES.values() if policy.preempts],
+    ids=[name for name, policy in POLICIES.items() if policy.preempts],
+)
 every_manager = pytest.mark.parametrize("manager", MANAGERS.values(), ids=MANAGERS)

@@ -66,6 +66,9 @@ def test_a_chunk_is_whole_pages() -> None:
     run = serve(scheduler(page=4), *((0, prompt(key, 7, 1)) for key in range(2)))
     # Seven tokens take two pages: two tokens of the chunk are left, which is no page.
     assert run.shapes == [{0: 7}, {1: 7}]
+    # What a chunk is charged is whole pages as well.
+    run = serve(scheduler(page=4, chunk=16), *((0, prompt(key, tokens, 1)) for key, tokens in enumerate((5, 5, 20))))
+    assert run.shapes == [{0: 5, 1: 5}, {2: 16}, {2: 4}]
     run = serve(scheduler(page=4), (0, prompt(0, 30, 1)))
     assert run.shapes == [{0: 8}, {0: 8}, {0: 8}, {0: 6}]
 
@@ -190,6 +193,8 @@ def test_of_equally_many_generated_the_longest_prompt_goes_first() -> None:
         while not made.num_preemptions:
             step(made)
         assert [one.sequence_id for one in made.waiting] == [victim]
+        # Learnt, and not decayed in the same step.
+        assert made.ratio.value == 1.0
 
 
 def test_a_retracted_sequence_leaves_its_answer_out_of_the_tree_and_computes_it_again() -> None:
@@ -244,6 +249,8 @@ def test_of_those_that_begin_alike_one_goes_before() -> None:
     first, second = Sequence(0, [*shared, 1], max_new_tokens=1), Sequence(1, [*shared, 2], max_new_tokens=1)
     other = Sequence(2, [9] * 10, max_new_tokens=1)
     assert by_longest_prefix([(first, 0), (second, 0), (other, 0)]) == [first, other, second]
+    just = Sequence(4, [*shared[:32], 3], max_new_tokens=1)
+    assert by_longest_prefix([(first, 0), (just, 0), (other, 0)]) == [first, other, just]
     # Below 32 shared tokens, or with more than 32 cached already, nobody is put off.
     short = Sequence(3, [*shared[:31], 3], max_new_tokens=1)
     assert by_longest_prefix([(first, 0), (short, 0), (other, 0)]) == [first, short, other]

@@ -49,6 +49,28 @@ def test_the_last_is_preempted_put_to_the_front_and_nobody_joins_in_that_step() 
     assert made.num_preemptions == 1
 
 
+def test_nobody_joins_in_a_step_that_preempted_though_a_chunk_would_fit() -> None:
+    made = scheduler(5, budget_tokens=20, long_prefill_tokens=4, reserve_full_sequence=False)
+    run = drive(made, [(0, prompt(0, 4, 9)), (0, prompt(1, 4, 9))])
+    first = next(index for index, plan in enumerate(run.plans) if plan.released == (1,))
+    assert run.shapes[first : first + 2] == [{0: 1}, {0: 1, 1: 4}]
+
+
+def test_a_victim_before_the_one_it_makes_room_for_gives_back_its_tokens_and_nobody_is_skipped() -> None:
+    made = scheduler(4, budget_tokens=5, order=Order.PRIORITY, reserve_full_sequence=False)
+    steps = []
+    for key, (tokens, priority) in enumerate([(3, 5), (3, 1), (9, 1)]):
+        made.add(prompt(key, tokens, 6, priority))
+        plan = made.plan()
+        made.update(plan, say(plan))
+        steps.append({chunk.sequence_id: chunk.num_tokens for chunk in plan.chunks})
+    assert steps == [{0: 3}, {0: 1, 1: 3}, {0: 1, 1: 1, 2: 3}]
+    # The second needs a block: the first, served already, goes; the third gets what the budget then has.
+    plan = made.plan()
+    assert plan.released == (0,)
+    assert {chunk.sequence_id: chunk.num_tokens for chunk in plan.chunks} == {1: 1, 2: 4}
+
+
 def test_a_sequence_that_preempts_itself_ends_the_round() -> None:
     made = scheduler(4, budget_tokens=20)
     drive(made, [(0, prompt(0, 4, 9)), (0, prompt(1, 4, 9))])
