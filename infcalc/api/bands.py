@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from infcalc.api.band_table import BANDS
 from infcalc.engines.rules import parse_version
 from infcalc.spec.efficiency import Basis
-from infcalc.spec.layers import MoeFeedForward
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
@@ -57,8 +56,7 @@ def kind_of(deployment: Deployment) -> Kind:
     """Return the coarse class of a deployment."""
     if deployment.gpu.vendor != "NVIDIA":
         return Kind.OTHER
-    experts = any(isinstance(run.layer.feed_forward, MoeFeedForward) for run in deployment.model.layers)
-    return Kind.MOE if experts else Kind.DENSE
+    return Kind.MOE if deployment.model.has_experts else Kind.DENSE
 
 
 def basis_of(efficiency: GpuEfficiency) -> Basis:

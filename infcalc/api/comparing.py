@@ -11,7 +11,7 @@ from infcalc.api.contradictions import contradictions
 from infcalc.api.deployment import Ask, Deployment, check_numbers, deploy, kv_format, load, single_kv_dtype
 from infcalc.api.derived import with_derived
 from infcalc.api.expecting import expected
-from infcalc.api.from_log import FromLog, asked_by, draft_tokens, has_experts, runtime_weights
+from infcalc.api.from_log import FromLog, asked_by, draft_tokens, runtime_weights
 from infcalc.api.residuals import CompareLine, residual_lines, signed
 from infcalc.api.sizing import deployment_budgets, fraction_warnings
 from infcalc.api.staged import on_one_stage, unnamed_stage
@@ -225,9 +225,9 @@ def _with_model(log: EngineLog, ask: Ask, stated: FromLog, model: Model) -> tupl
         if word is not None:
             filled["weights"], lines["weights"] = word, line
     experts = log.setting("expert_parallel")
-    if experts is not None and experts.value is True and has_experts(model) and stated.ask.ep is None:
+    if experts is not None and experts.value is True and model.has_experts and stated.ask.ep is None:
         filled["ep"], lines["ep"] = (stated.ask.tp or 1) * (stated.ask.dp or 1), experts.line
-    elif not has_experts(model) and stated.ask.ep is not None and ask.ep is None:
+    elif not model.has_experts and stated.ask.ep is not None and ask.ep is None:
         filled["ep"] = None
     drafts, line = draft_tokens(log, model)
     if drafts is not None and ask.num_draft_tokens is None:

@@ -12,7 +12,6 @@ from infcalc.engines.rules import parse_version
 from infcalc.errors import UnknownName, UsageError
 from infcalc.frozen import frozen
 from infcalc.spec.kv import KV_ALIASES, KV_FORMATS
-from infcalc.spec.layers import MoeFeedForward
 from infcalc.units import GIB, format_bytes
 
 if TYPE_CHECKING:
@@ -239,11 +238,6 @@ def _gguf_word(text: str) -> str | None:
     sized = f"{base}_{more[:1]}"
     plain = {"f32": "fp32", "f16": "fp16", "bf16": "bf16"}
     return plain.get(base) or next((word for word in (sized, base) if word in MIXES), None)
-
-
-def has_experts(model: Model) -> bool:
-    """Return whether a model routes tokens to experts."""
-    return any(isinstance(run.layer.feed_forward, MoeFeedForward) for run in model.layers)
 
 
 def _fill_ranks(log: EngineLog, ask: Ask, fill: Fill, assumed: dict[str, str]) -> None:

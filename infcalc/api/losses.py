@@ -10,7 +10,6 @@ from infcalc.api.judging import Cause, Judgement, Measurement, Suspect, judge
 from infcalc.api.speed import figure_of, machine_of, run_of, site_of
 from infcalc.errors import InfcalcError, UsageError
 from infcalc.lowering.ops import COLLECTIVES
-from infcalc.spec.layers import MoeFeedForward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +63,7 @@ def _limits(run: Run, quantity: str) -> tuple[float, float]:
     floors = run.floors
     batch = run.load.offer.batch
     # With skewed routing a batch may touch few experts: only what one sequence needs is sure to be read.
-    fixed = batch is not None and batch <= run.server.num_places and not _routed(run.machine.deployment)
+    fixed = batch is not None and batch <= run.server.num_places and not run.machine.deployment.model.has_experts
     least_s, alone_s, answer = floors.tpot_s, floors.tpot_s if fixed else floors.alone_s, run.asked.answer_tokens
     limits = {
         "ttft_s": (floors.ttft_s, floors.ttft_s),
@@ -257,12 +256,8 @@ def _larger(run: Run, one: Measurement) -> list[Suspect]:
     return []
 
 
-def _routed(deployment: Deployment) -> bool:
-    return any(isinstance(run.layer.feed_forward, MoeFeedForward) for run in deployment.model.layers)
-
-
 def routing_note(deployment: Deployment) -> list[str]:
     """Return what the floors of routed experts rest on; nothing for a dense model."""
-    if not _routed(deployment):
+    if not deployment.model.has_experts:
         return []
     return ["floors of routed experts take even routing: with skewed routing fewer experts are read"]

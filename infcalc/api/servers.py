@@ -172,10 +172,6 @@ def clock_of(
     )
 
 
-def _has_experts(model: Model) -> bool:
-    return any(isinstance(run.layer.feed_forward, MoeFeedForward) for run in model.layers)
-
-
 def _latent_experts(model: Model) -> bool:
     return any(
         isinstance(run.layer.mixer, LatentAttention) and isinstance(run.layer.feed_forward, MoeFeedForward)
@@ -242,7 +238,7 @@ def server_of(deployment: Deployment, clock: LaneClock, steps: Pace, room: float
         full_clock=clock.full(),
         pace=steps,
         num_lanes=parallelism.dp * parallelism.pp,
-        num_locked=parallelism.dp if _has_experts(deployment.model) else 1,
+        num_locked=parallelism.dp if deployment.model.has_experts else 1,
         budget_tokens=budget,
         num_fitting=room,
         num_front_ends=num_front_ends(rules.engine, rules.version, parallelism.dp),

@@ -41,6 +41,7 @@ from infcalc.spec.kv import KV_FORMATS
 from infcalc.spec.layers import GroupedAttention
 from infcalc.spec.model import Model
 from infcalc.units import GIB, KIB, MIB
+from tests.journeys.published import cases_of, checks_of
 from tests.shipped import FACTS
 
 PUBLISHED = Path(__file__).parents[1] / "published" / "user_cases.yaml"
@@ -595,21 +596,7 @@ def _gpus_for_a_hundred_requests_without_gqa(_: Path) -> Figures:
     return {"kv_bytes_per_token": found.rows[0].kv_bytes_per_token, "gpus_1024": short, "gpus_4096": long}
 
 
-def _cases() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))["cases"]
-    return found
-
-
-def _parameters() -> list[Any]:
-    found = []
-    for case in _cases():
-        for check in case.get("checks", ()):
-            marks = [pytest.mark.xfail(reason=check["miss"], strict=True)] if "miss" in check else []
-            found.append(pytest.param(case["id"], check, id=f"{case['id']}-{check['key']}", marks=marks))
-    return found
-
-
-@pytest.mark.parametrize(("case", "check"), _parameters())
+@pytest.mark.parametrize(("case", "check"), checks_of(PUBLISHED))
 def test_a_published_number_comes_out(case: str, check: dict[str, Any], tmp_path: Path) -> None:
     got, value = ANSWERS[case](tmp_path)[check["key"]], check["value"]
     match check["op"]:
@@ -624,7 +611,7 @@ def test_a_published_number_comes_out(case: str, check: dict[str, Any], tmp_path
 
 
 def test_every_case_is_answered_or_left_for_later_with_a_reason() -> None:
-    cases = _cases()
+    cases = cases_of(PUBLISHED)
     checked = {case["id"] for case in cases if case.get("checks")}
     assert checked == set(ANSWERS)
     later = {(case["id"], check["key"]): check["reason"] for case in cases for check in case.get("later", ())}
@@ -645,7 +632,7 @@ def test_no_number_or_tolerance_was_changed() -> None:
         for case in yaml.safe_load(VALIDATION.read_text(encoding="utf-8"))["cases"]
         if {"kv", "quant", "import"} & set(case["feature"])
     }
-    mine = {case["id"]: case for case in _cases()}
+    mine = {case["id"]: case for case in cases_of(PUBLISHED)}
     assert set(mine) == set(shared)
     for name, case in mine.items():
         stated = {check["key"]: check for check in (*case.get("checks", ()), *case.get("later", ()))}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from infcalc.roofline.step import step_time
 from infcalc.units import GIB, parse_quantity
 from infcalc.workload.lengths import parse_lengths
 from infcalc.workload.residence import Part, demand, requests_within
+from tests.journeys.published import cases_of, checks_of
 from tests.shipped import FACTS
 
 PUBLISHED = Path(__file__).parents[1] / "published" / "user_cases_memory.yaml"
@@ -175,21 +175,7 @@ def _five_hundred_at_once() -> Figures:
     return {"kv_tokens_per_replica": row.tokens, "mean_len_for_512": row.tokens / 512}
 
 
-@cache
-def _cases() -> tuple[dict[str, Any], ...]:
-    return tuple(yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))["cases"])
-
-
-def _parameters() -> list[Any]:
-    found = []
-    for case in _cases():
-        for check in case.get("checks", ()):
-            marks = [pytest.mark.xfail(reason=check["miss"], strict=True)] if "miss" in check else []
-            found.append(pytest.param(case["id"], check, id=f"{case['id']}-{check['key']}", marks=marks))
-    return found
-
-
-@pytest.mark.parametrize(("case", "check"), _parameters())
+@pytest.mark.parametrize(("case", "check"), checks_of(PUBLISHED))
 def test_a_published_number_comes_out(case: str, check: dict[str, Any]) -> None:
     got, value = ANSWERS[case]()[check["key"]], check["value"]
     if isinstance(got, str):
@@ -201,8 +187,8 @@ def test_a_published_number_comes_out(case: str, check: dict[str, Any]) -> None:
 
 
 def test_every_case_is_answered() -> None:
-    assert {case["id"] for case in _cases()} == set(ANSWERS)
-    assert [case["id"] for case in _cases() if not case.get("checks") or case.get("later")] == []
+    assert {case["id"] for case in cases_of(PUBLISHED)} == set(ANSWERS)
+    assert [case["id"] for case in cases_of(PUBLISHED) if not case.get("checks") or case.get("later")] == []
 
 
 def test_no_number_or_tolerance_was_changed() -> None:
@@ -214,7 +200,7 @@ def test_no_number_or_tolerance_was_changed() -> None:
         for case in yaml.safe_load(VALIDATION.read_text(encoding="utf-8"))["cases"]
         if FEATURES & set(case["feature"]) and case["id"] not in elsewhere
     }
-    mine = {case["id"]: case for case in _cases()}
+    mine = {case["id"]: case for case in cases_of(PUBLISHED)}
     assert set(mine) == set(shared)
     for name, case in mine.items():
         plain = {

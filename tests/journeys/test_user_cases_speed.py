@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from infcalc.roofline.step import step_time
 from infcalc.spec.kv import KV_FORMATS
 from infcalc.spec.layers import MoeFeedForward
 from infcalc.units import GIB
+from tests.journeys.published import cases_of, checks_of
 from tests.shipped import FACTS
 
 PUBLISHED = Path(__file__).parents[1] / "published" / "user_cases_speed.yaml"
@@ -268,21 +268,7 @@ def _efficiency_changes_time_and_no_bytes(_: Path) -> Figures:
     return {"memory_ratio": real.bytes / ideal.bytes, "memory_bound_time_ratio": real.memory_s / ideal.memory_s}
 
 
-@cache
-def _cases() -> tuple[dict[str, Any], ...]:
-    return tuple(yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))["cases"])
-
-
-def _parameters() -> list[Any]:
-    found = []
-    for case in _cases():
-        for check in case.get("checks", ()):
-            marks = [pytest.mark.xfail(reason=check["miss"], strict=True)] if "miss" in check else []
-            found.append(pytest.param(case["id"], check, id=f"{case['id']}-{check['key']}", marks=marks))
-    return found
-
-
-@pytest.mark.parametrize(("case", "check"), _parameters())
+@pytest.mark.parametrize(("case", "check"), checks_of(PUBLISHED))
 def test_a_published_number_comes_out(case: str, check: dict[str, Any], tmp_path: Path) -> None:
     got, value = ANSWERS[case](tmp_path)[check["key"]], check["value"]
     assert check["op"] == "~="
@@ -292,8 +278,10 @@ def test_a_published_number_comes_out(case: str, check: dict[str, Any], tmp_path
 
 
 def test_every_case_is_answered_or_left_for_later_with_a_reason() -> None:
-    assert {case["id"] for case in _cases() if case.get("checks")} == set(ANSWERS)
-    later = {(case["id"], check["key"]): check["reason"] for case in _cases() for check in case.get("later", ())}
+    assert {case["id"] for case in cases_of(PUBLISHED) if case.get("checks")} == set(ANSWERS)
+    later = {
+        (case["id"], check["key"]): check["reason"] for case in cases_of(PUBLISHED) for check in case.get("later", ())
+    }
     assert all(len(reason.split()) >= 3 for reason in later.values())
     assert {case for case, _ in later} == {"UC-049", "UC-106", "UC-112", "UC-118", "UC-126", "UC-145", "UC-147"}
 
@@ -307,7 +295,7 @@ def test_no_number_or_tolerance_was_changed() -> None:
         for case in yaml.safe_load(VALIDATION.read_text(encoding="utf-8"))["cases"]
         if FEATURES & set(case["feature"]) and case["id"] not in elsewhere
     }
-    mine = {case["id"]: case for case in _cases()}
+    mine = {case["id"]: case for case in cases_of(PUBLISHED)}
     assert set(mine) == set(shared)
     for name, case in mine.items():
         stated = {check["key"]: check for check in (*case.get("checks", ()), *case.get("later", ()))}
