@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, merged_inputs, resolve, single_kv_dtype
+from infcalc.api.rounds import Passes, Rig, model_timer, passes_of, rig_of, target_timer
 from infcalc.api.sizing import (
     batch_warnings,
     check_contexts,
@@ -20,13 +21,12 @@ from infcalc.api.sizing import (
 from infcalc.errors import UnknownName, UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.ops import mtp_as_model
-from infcalc.lowering.tensors import check_divisible
+from infcalc.lowering.tensors import check_divisible, inventory, parameters
 from infcalc.memory.kv import kv_components, slope_bytes_per_token
 from infcalc.memory.weights import weights_total_bytes
-from infcalc.roofline.step import decode_timer, weights_timer
 from infcalc.spec.explain import Input
 from infcalc.spec.parallelism import Parallelism
-from infcalc.speculation.linear import Acceptance, acceptance_of
+from infcalc.speculation.linear import acceptance_of
 from infcalc.speculation.priced import (
     MAX_BATCH,
     MemoryItem,
@@ -36,7 +36,7 @@ from infcalc.speculation.priced import (
     explain_row,
     rows,
 )
-from infcalc.speculation.published import PROFILES, Method, method_of
+from infcalc.speculation.published import PROFILES, SMALL_DRAFT, SMALL_FRACTION, Method, method_of
 from infcalc.units import KIB, format_bytes
 
 if TYPE_CHECKING:
@@ -46,12 +46,15 @@ if TYPE_CHECKING:
     from infcalc.spec.explain import Explanation
     from infcalc.spec.kv import KvFormat
     from infcalc.spec.model import Model
-    from infcalc.speculation.priced import Drafting, DraftTimer
+    from infcalc.speculation.priced import Drafting
+    from infcalc.speculation.published import Profile
 
 DEFAULT_CONTEXT = 4 * KIB
 DEFAULT_METHODS = (Method.DRAFT_MODEL, Method.EAGLE, Method.EAGLE3, Method.NGRAM)
 _MAX_BATCH = 2**20
 _MAX_DRAFT_TOKENS = 1000
+_WIDE = (Method.EAGLE3, Method.EAGLE3_TREE)
+_NARROW = (Method.EAGLE, Method.EAGLE_TREE, Method.EAGLE2)
 _HEAD_BYTES = 2
 """Draft heads are published in 16 bit."""
 _NEAR = 3
@@ -120,7 +123,7 @@ def speculate(
     catalog = load(ask)
     notes = [
         (
-            "steps are priced at 100 % of peak and bandwidth: overheads of real engines shrink the gain; "
+            "steps are those of `estimate`: measured kernels and what the engine adds to a step and to a round; "
             "acceptance is published, and a property of the task"
         )
     ]
@@ -132,9 +135,10 @@ def speculate(
     for asked in resolve(ask, catalog):
         deployment, unstarted = startable(asked)
         form, origin, said = kv_format(deployment, word)
-        drafters, doubts = _drafters(draft, deployment, form, context, catalog)
+        rig = rig_of(deployment, form, catalog.efficiency(deployment.gpu), context_tokens=context)
+        drafters, doubts = _drafters(draft, rig, catalog)
         stages = deployment_budgets(deployment)
-        result = _result(deployment, form, context, draft, drafters=drafters, stages=stages)
+        result = _result(rig, draft, drafters=drafters, stages=stages)
         results.append(result)
         notes += deployment.assumptions
         talk += [
@@ -206,42 +210,26 @@ class _Drafter:
 
     name: str
     methods: tuple[Method, ...]
-    timer: DraftTimer
-    cost_source: str
+    passes: Passes
+    parameters: int
+    head: Draft | None = None
     weights_bytes: int
     weights_why: str
     kv_bytes_per_token: int | float
 
 
 def _result(
-    deployment: Deployment,
-    form: KvFormat,
-    context: int,
-    draft: DraftAsk,
-    *,
-    drafters: tuple[_Drafter, ...],
-    stages: tuple[Budget, ...],
+    rig: Rig, draft: DraftAsk, *, drafters: tuple[_Drafter, ...], stages: tuple[Budget, ...]
 ) -> SpeculateResult:
-    target = decode_timer(
-        deployment.model,
-        deployment.gpu,
-        parallelism=deployment.parallelism,
-        quantization=deployment.quantization,
-        kv=form,
-        context_tokens=context,
-    )
+    deployment, form, context = rig.deployment, rig.form, int(rig.context_tokens)
     fitting = fitting_room(deployment, form, stages, context).sequences
     batch = 1 if draft.batch is None else draft.batch
     # A batch that does not fit is no batch: the search for the break-even ends where memory does.
     max_batch = max(batch, min(MAX_BATCH, fitting)) if fitting else MAX_BATCH
-    acceptance = acceptance_of(draft.acceptance) if draft.acceptance else None
     own = {method: drafter for drafter in drafters for method in drafter.methods}
     found = rows(
-        tuple(
-            _drafting(method, acceptance, draft.num_draft_tokens, own.get(method))
-            for method in _methods(draft, deployment.model, drafters)
-        ),
-        target,
+        tuple(_drafting(rig, method, draft, own.get(method)) for method in _methods(draft, deployment.model, drafters)),
+        target_timer(rig),
         batch=batch,
         max_batch=max_batch,
     )
@@ -292,17 +280,16 @@ def _methods(draft: DraftAsk, model: Model, drafters: tuple[_Drafter, ...]) -> t
     return (*DEFAULT_METHODS, *((Method.MTP,) if model.mtp is not None else ()))
 
 
-def _drafters(
-    draft: DraftAsk, deployment: Deployment, form: KvFormat, context: int, catalog: Catalog
-) -> tuple[tuple[_Drafter, ...], tuple[str, ...]]:
+def _drafters(draft: DraftAsk, rig: Rig, catalog: Catalog) -> tuple[tuple[_Drafter, ...], tuple[str, ...]]:
     """Return the named draft and the target's MTP layers, where they are asked for, and what is doubtful about them."""
+    deployment = rig.deployment
     found: list[_Drafter] = []
     doubts: tuple[str, ...] = ()
     if draft.draft_model is not None:
-        drafter, doubts = _named(draft.draft_model, deployment, form, context, catalog)
+        drafter, doubts = _named(draft.draft_model, rig, catalog)
         found.append(drafter)
     if Method.MTP in _methods(draft, deployment.model, tuple(found)):
-        mtp = _mtp(deployment, form, context)
+        mtp = _mtp(rig)
         if mtp is not None:
             found.append(mtp)
         else:
@@ -310,9 +297,7 @@ def _drafters(
     return tuple(found), doubts
 
 
-def _named(
-    name: str, deployment: Deployment, form: KvFormat, context: int, catalog: Catalog
-) -> tuple[_Drafter, tuple[str, ...]]:
+def _named(name: str, rig: Rig, catalog: Catalog) -> tuple[_Drafter, tuple[str, ...]]:
     """Return the draft called ``name``, a published head of the catalog or any model, and what is doubtful about it.
 
     Raises:
@@ -329,43 +314,42 @@ def _named(
             model = files.load_model(catalog, name).model
         except UnknownName as no_model:
             near = tuple(dict.fromkeys((*no_model.nearest[:_NEAR], *no_head.nearest[:_NEAR])))
-            made = _heads_for(deployment, catalog)
-            target = deployment.model.name
+            made = _heads_for(rig.deployment, catalog)
+            target = rig.deployment.model.name
             heads = f"draft heads for {target}: {', '.join(made)}" if made else f"no draft head for {target} is known"
             raise UnknownName("draft model or head", no_model.name, near, hint=heads) from None
-        return _of_model(model, deployment, form, context)
-    return _of_head(head, deployment, form, catalog)
+        return _of_model(model, rig)
+    return _of_head(head, rig, catalog)
 
 
-def _of_model(model: Model, deployment: Deployment, form: KvFormat, context: int) -> tuple[_Drafter, tuple[str, ...]]:
-    ranks, place = _ranks_of(model, deployment.parallelism)
-    steps = decode_timer(model, deployment.gpu, parallelism=ranks, kv=form, context_tokens=context)
+def _of_model(model: Model, rig: Rig) -> tuple[_Drafter, tuple[str, ...]]:
+    ranks, place = _ranks_of(model, rig.deployment.parallelism)
     drafter = _Drafter(
         name=model.name,
         methods=(Method.DRAFT_MODEL,),
-        timer=lambda batch: steps(batch, 1),
-        cost_source=f"roofline of {model.name} at {place}",
+        passes=Passes(timer=model_timer(rig, model, ranks), source=f"steps of {model.name} at {place}"),
+        parameters=parameters(inventory(model)).total,
         weights_bytes=weights_total_bytes(model) * ranks.dp,
         weights_why=_beside(model.name, ranks),
-        kv_bytes_per_token=slope_bytes_per_token(kv_components(model, form)),
+        kv_bytes_per_token=slope_bytes_per_token(kv_components(model, rig.form)),
     )
-    return drafter, _vocabulary_doubts(model, deployment.model)
+    return drafter, _vocabulary_doubts(model, rig.deployment.model)
 
 
-def _of_head(head: Draft, deployment: Deployment, form: KvFormat, catalog: Catalog) -> tuple[_Drafter, tuple[str, ...]]:
-    parameters = head.core_parameters + head.lm_head_parameters
+def _of_head(head: Draft, rig: Rig, catalog: Catalog) -> tuple[_Drafter, tuple[str, ...]]:
+    deployment = rig.deployment
+    held = head.core_parameters + head.lm_head_parameters
     ranks = Parallelism(tp=deployment.parallelism.tp, dp=deployment.parallelism.dp)
-    steps = weights_timer(
-        deployment.gpu, num_parameters=parameters, weight_bytes=parameters * _HEAD_BYTES, parallelism=ranks
-    )
+    methods = _WIDE if head.kind == "eagle3" else _NARROW
     drafter = _Drafter(
         name=head.name,
-        methods=(Method.EAGLE3, Method.EAGLE3_TREE) if head.kind == "eagle3" else (Method.EAGLE, Method.EAGLE2),
-        timer=steps,
-        cost_source=f"roofline of {head.name} at TP {ranks.tp}, the target's ({head.source})",
-        weights_bytes=parameters * _HEAD_BYTES * ranks.dp,
+        methods=methods,
+        passes=passes_of(rig, PROFILES[methods[0]], head),
+        head=head,
+        parameters=held,
+        weights_bytes=held * _HEAD_BYTES * ranks.dp,
         weights_why=_beside(head.name, ranks),
-        kv_bytes_per_token=form.vector_bytes(head.kv_bytes_per_token_bf16 // _HEAD_BYTES),
+        kv_bytes_per_token=rig.form.vector_bytes(head.kv_bytes_per_token_bf16 // _HEAD_BYTES),
     )
     if head.name in _heads_for(deployment, catalog):
         return drafter, ()
@@ -373,28 +357,25 @@ def _of_head(head: Draft, deployment: Deployment, form: KvFormat, catalog: Catal
     return drafter, (f"{head.name} was made for {made_for}: {deployment.model.name} is not among them",)
 
 
-def _mtp(deployment: Deployment, form: KvFormat, context: int) -> _Drafter | None:
+def _mtp(rig: Rig) -> _Drafter | None:
     """Return the target's own MTP layers as a draft: one of them runs per draft token, with the target's head."""
+    deployment = rig.deployment
     model, quantization = deployment.model, deployment.quantization
     layer = mtp_as_model(replace(model, quantization=quantization))
     if model.mtp is None or layer is None:
         return None
-    # Drafting is not pipelined: the layers lie on the last stage.
-    ranks = replace(deployment.parallelism, pp=1)
-    steps = decode_timer(layer, deployment.gpu, parallelism=ranks, kv=form, context_tokens=context)
     number = model.mtp.num_layers
     layers = "1 MTP layer" if number == 1 else f"{number} MTP layers"
-    measured = PROFILES[Method.MTP].cost_source
     own = weights_total_bytes(model, quantization, with_mtp=True) - weights_total_bytes(model, quantization)
     return _Drafter(
         name=layer.name,
         methods=(Method.MTP,),
-        timer=lambda batch: steps(batch, 1),
-        cost_source=f"roofline of an MTP layer and the head at TP {ranks.tp}; fixed part: {measured}",
+        passes=passes_of(rig, PROFILES[Method.MTP]),
+        parameters=0,
         weights_bytes=own,
         weights_why=f"{layers} of {model.name}; embedding and head are the target's",
         kv_bytes_per_token=slope_bytes_per_token(
-            part for part in kv_components(model, form, with_mtp=True) if part.mtp
+            part for part in kv_components(model, rig.form, with_mtp=True) if part.mtp
         ),
     )
 
@@ -467,13 +448,22 @@ def _entry_of(name: str, catalog: Catalog) -> str:
     return found
 
 
-def _drafting(
-    method: Method, acceptance: Acceptance | None, num_draft_tokens: int | None, own: _Drafter | None
-) -> Drafting:
+def _drafting(rig: Rig, method: Method, draft: DraftAsk, own: _Drafter | None) -> Drafting:
+    profile = _profile(rig, method, own)
+    passes = own.passes if own is not None and own.head is None else passes_of(rig, profile, own.head if own else None)
     return drafting_of(
-        PROFILES[method],
-        acceptance=acceptance,
-        num_draft_tokens=num_draft_tokens,
-        draft_timer=own.timer if own else None,
-        cost_source=own.cost_source if own else "",
+        profile,
+        acceptance=acceptance_of(draft.acceptance) if draft.acceptance else None,
+        num_draft_tokens=draft.num_draft_tokens,
+        draft_timer=passes.timer,
+        fixed_s=rig.fixed_s(tree=profile.tree_tokens is not None),
+        cost_source=passes.source,
     )
+
+
+def _profile(rig: Rig, method: Method, own: _Drafter | None) -> Profile:
+    """Return the profile of a method; a draft model far smaller than its target guesses worse than others."""
+    if method is not Method.DRAFT_MODEL or own is None:
+        return PROFILES[method]
+    whole = parameters(inventory(rig.deployment.model)).total
+    return SMALL_DRAFT if own.parameters < SMALL_FRACTION * whole else PROFILES[method]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SLICES = 24
 _MOST_REMEMBERED = 20_000
 _NUMBERS = (int, float)
-_LIBRARIES = {"vllm": "vllm", "sglang": "vllm", "tensorrt-llm": "tensorrt-llm"}
+LIBRARIES = {"vllm": "vllm", "sglang": "vllm", "tensorrt-llm": "tensorrt-llm"}
 """Whose collectives an engine calls: SGLang has those of vLLM."""
 
 
@@ -186,7 +186,7 @@ def _clock(deployment: Deployment, form: KvFormat, steps: Pace, efficiency: GpuE
         parallelism=deployment.parallelism,
         quantization=deployment.quantization,
         kv=form,
-        library=_LIBRARIES.get(deployment.rules.engine),
+        library=LIBRARIES.get(deployment.rules.engine),
         overhead=Overhead(
             per_layer_s=steps.per_layer_s, per_step_s=steps.per_step_s, per_sequence_s=steps.per_sequence_s
         ),

@@ -2,15 +2,16 @@
 
 A round of gamma draft tokens at batch b takes
 
-    T(b, gamma) = verify(b, gamma + 1) + gamma * draft(b) + fixed
+    T(b, gamma) = verify(b, gamma + 1) + passes * draft(b) + fixed
 
 where verify is one target step with gamma + 1 tokens per sequence and plain decoding takes verify(b, 1). The speedup
 is E * verify(b, 1) / T. Verification is free only while the step stays bound by memory; more tokens also touch more
 experts of a mixture, so that it is not free there even at batch 1. A tree verifies its nodes and the root instead of
-gamma + 1 tokens.
+gamma + 1 tokens. A chain takes a pass of the drafter for each draft token, heads that are run at once take one, and
+looking drafts up takes none.
 
-This module knows no hardware: how long a step takes is handed in as a function (``decode_timer`` of the roofline).
-Costs measured as fractions of a target step (:class:`~infcalc.speculation.linear.DraftCost`) scale thus: a draft step
+This module knows no hardware: how long a step, a pass and the rest of a round take is handed in.
+Costs known as fractions of a target step (:class:`~infcalc.speculation.linear.DraftCost`) scale thus: a draft step
 with the target's plain step at the same batch, the fixed part with that at batch 1, being launches and sampling.
 Not counted: the draft's own prefill, and that tokens of one sequence share experts more often than chance.
 """
@@ -33,6 +34,7 @@ from infcalc.speculation.linear import (
     survival_rates,
     tokens_per_round,
 )
+from infcalc.speculation.published import Drafter
 from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
@@ -46,6 +48,11 @@ StepTimer: TypeAlias = Callable[[int, int], float]
 DraftTimer: TypeAlias = Callable[[int], float]
 """Seconds of one draft step, of the batch."""
 
+PRICING_BAND = (0.80, 1.12)
+"""Where 80 % of measured speedups lie, over what is predicted from the tokens per round that their reports state.
+
+Over 24 runs of 4 sources (tests/published/speculation_measured.yaml), most of them of Spec-Bench: at batch 1.
+"""
 MAX_BATCH = 4096
 """Largest batch that the search for the break-even looks at."""
 _LOGIT_BYTES = 4
@@ -66,8 +73,9 @@ class Drafting:
     """One way of drafting, ready to be priced.
 
     ``acceptance`` is the typical one, ``low`` and ``high`` its published range (equal to it where one was given).
-    ``draft_timer`` replaces the per-token part of ``cost`` where the draft's own work is known. ``num_draft_tokens``
-    are the lengths to choose from; a tree (``tree_tokens`` verified per round) has one: its depth.
+    ``draft_timer`` (seconds of one pass) replaces the per-token part of ``cost`` where the draft's own work is known,
+    and ``fixed_s`` is what the engine adds to a round. ``num_draft_tokens`` are the lengths to choose from; a tree
+    (``tree_tokens`` verified per round) has one: its depth.
     """
 
     method: str
@@ -77,9 +85,16 @@ class Drafting:
     num_draft_tokens: tuple[int, ...]
     cost: DraftCost = FREE
     draft_timer: DraftTimer | None = None
+    fixed_s: float = 0.0
+    at_once: bool = False
+    """All draft tokens come from one pass."""
     tree_tokens: int | None = None
     acceptance_source: str = ""
     cost_source: str = ""
+
+    def num_passes(self, num_draft_tokens: int) -> int:
+        """Return the passes of the drafter in a round."""
+        return 1 if self.at_once else num_draft_tokens
 
     def verified_tokens(self, num_draft_tokens: int) -> int:
         """Tokens per sequence that the target computes in a round: the drafts and the token before them."""
@@ -91,13 +106,15 @@ class SpeculationRow:
     """What one way of drafting gives at one batch, at its best draft length.
 
     ``acceptance`` is the uniform acceptance that yields the same tokens per round at this length, ``survival_rates``
-    what it was computed from. ``cost_ratio`` is one draft step over one plain step, ``verify_ratio`` the verifying step
-    over a plain one, ``fixed_ratio`` what a round costs besides.
+    what it was computed from. ``num_passes`` of the drafter propose the ``num_draft_tokens``. ``cost_ratio`` is one
+    pass over one plain step, ``verify_ratio`` the verifying step over a plain one, ``fixed_ratio`` what a round costs
+    besides. ``speedup_low`` and ``speedup_high`` span acceptance from low to high and :data:`PRICING_BAND`.
     """
 
     method: str
     batch: int
     num_draft_tokens: int
+    num_passes: int
     verified_tokens: int
     acceptance: float
     acceptance_low: float
@@ -136,12 +153,14 @@ def drafting_of(
     acceptance: Acceptance | None = None,
     num_draft_tokens: int | None = None,
     draft_timer: DraftTimer | None = None,
+    fixed_s: float = 0.0,
     cost_source: str = "",
 ) -> Drafting:
     """Return the published ``profile`` as a drafting to price, with what the user knows better in its place.
 
-    A given ``acceptance`` has no range. Without a given length, chains choose among those that were measured: by the
-    profile, and where ``acceptance`` is by position, by it too.
+    Without a ``draft_timer`` a draft costs what the profile says, else nothing. A given ``acceptance`` has no range.
+    Without a given length, chains choose among those that were measured: by the profile, and where ``acceptance`` is by
+    position, by it too.
 
     Raises:
         UsageError: a length below 1, or beyond the positions of ``acceptance``.
@@ -171,6 +190,8 @@ def drafting_of(
         num_draft_tokens=tuple(range(first, longest + 1)) if num_draft_tokens is None else (num_draft_tokens,),
         cost=profile.draft_cost,
         draft_timer=draft_timer,
+        fixed_s=fixed_s,
+        at_once=profile.drafter is Drafter.AT_ONCE,
         tree_tokens=profile.tree_tokens,
         acceptance_source="given"
         if acceptance
@@ -182,8 +203,8 @@ def drafting_of(
 def round_time(drafting: Drafting, target: StepTimer, batch: int, num_draft_tokens: int) -> float:
     """Return the seconds of one round: T(b, gamma) of this module's docstring."""
     verify_s = target(batch, drafting.verified_tokens(num_draft_tokens))
-    fixed_s = drafting.cost.fixed_ratio * target(1, 1)
-    return verify_s + num_draft_tokens * _draft_step(drafting, target, batch) + fixed_s
+    passes = drafting.num_passes(num_draft_tokens)
+    return verify_s + passes * _draft_step(drafting, target, batch) + _fixed_s(drafting, target)
 
 
 def speedup_at(
@@ -288,7 +309,7 @@ def explain_row(row: SpeculationRow) -> tuple[Explanation, ...]:
     source = Input(name="s", value=row.survival_rates, origin=row.acceptance_source)
     plain = format_seconds(row.plain_step_s)
     parts = (
-        f"verify {row.verified_tokens} tokens {row.verify_ratio:.3f} + {row.num_draft_tokens} drafts x "
+        f"verify {row.verified_tokens} tokens {row.verify_ratio:.3f} + {row.num_passes} passes x "
         f"{row.cost_ratio:.3f} + fixed {row.fixed_ratio:.3f} plain steps of {plain} = {format_seconds(row.round_s)}"
     )
     return (
@@ -301,14 +322,14 @@ def explain_row(row: SpeculationRow) -> tuple[Explanation, ...]:
         ),
         Explanation(
             quantity="speedup",
-            formula="S = E * plain step / (verify step + gamma * draft step + fixed)",
+            formula="S = E * plain step / (verify step + passes * draft step + fixed)",
             substituted=(
                 f"{row.tokens_per_round:.3f} x {plain} / {format_seconds(row.round_s)} = {row.speedup:.3f} ({parts})"
             ),
             inputs=(
                 Input(name="draft step / plain step", value=row.cost_ratio, origin=row.cost_source),
                 Input(name="fixed / plain step", value=row.fixed_ratio, origin=row.cost_source),
-                Input(name="verify step / plain step", value=row.verify_ratio, origin="roofline of the target"),
+                Input(name="verify step / plain step", value=row.verify_ratio, origin="the target's steps"),
             ),
         ),
         Explanation(
@@ -317,6 +338,10 @@ def explain_row(row: SpeculationRow) -> tuple[Explanation, ...]:
             substituted=row.breakeven if row.breakeven_batch is None else f"batch {row.breakeven_batch}",
         ),
     )
+
+
+def _fixed_s(drafting: Drafting, target: StepTimer) -> float:
+    return drafting.fixed_s + drafting.cost.fixed_ratio * target(1, 1)
 
 
 def _draft_step(drafting: Drafting, target: StepTimer, batch: int) -> float:
@@ -344,6 +369,7 @@ def _row(drafting: Drafting, target: StepTimer, batch: int, max_batch: int) -> S
         method=drafting.method,
         batch=batch,
         num_draft_tokens=best,
+        num_passes=drafting.num_passes(best),
         verified_tokens=verified,
         acceptance=alpha_of_tokens_per_round(tokens[0], best),
         acceptance_low=alpha_of_tokens_per_round(min(tokens), best),
@@ -353,13 +379,13 @@ def _row(drafting: Drafting, target: StepTimer, batch: int, max_batch: int) -> S
         tokens_per_round_low=min(tokens),
         tokens_per_round_high=max(tokens),
         speedup=gains[0],
-        speedup_low=min(gains),
-        speedup_high=max(gains),
+        speedup_low=PRICING_BAND[0] * min(gains),
+        speedup_high=PRICING_BAND[1] * max(gains),
         breakeven=state,
         breakeven_batch=at_batch,
         cost_ratio=_draft_step(drafting, target, batch) / plain_s,
         verify_ratio=target(batch, verified) / plain_s,
-        fixed_ratio=drafting.cost.fixed_ratio * target(1, 1) / plain_s,
+        fixed_ratio=_fixed_s(drafting, target) / plain_s,
         plain_step_s=plain_s,
         round_s=round_time(drafting, target, batch, best),
         acceptance_source=drafting.acceptance_source,

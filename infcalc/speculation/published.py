@@ -7,16 +7,17 @@ typed in. All were measured at batch 1 unless they say otherwise.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.speculation.linear import (
+    FREE,
     Acceptance,
     DraftCost,
     SurvivalAcceptance,
     UniformAcceptance,
-    fit_draft_cost,
     survival_of_lengths,
 )
 
@@ -26,12 +27,28 @@ class Method(StrEnum):
 
     DRAFT_MODEL = "draft-model"
     EAGLE = "eagle"
+    EAGLE_TREE = "eagle-tree"
     EAGLE2 = "eagle2"
     EAGLE3 = "eagle3"
     EAGLE3_TREE = "eagle3-tree"
     MTP = "mtp"
     MEDUSA = "medusa"
+    HYDRA = "hydra"
     NGRAM = "ngram"
+    LOOKAHEAD = "lookahead"
+    RECYCLING = "recycling"
+    REST = "rest"
+
+
+class Drafter(StrEnum):
+    """What proposes the draft tokens, hence what they cost."""
+
+    MODEL = "a model of its own, a pass for each draft token"
+    HEAD = "a head of one layer, a pass for each draft token"
+    WIDE_HEAD = "a head of one layer that reads three features, a pass for each draft token"
+    OWN_LAYERS = "the target's own layers for further tokens, a pass for each draft token"
+    AT_ONCE = "heads side by side, one pass"
+    LOOKUP = "no network: the drafts are looked up"
 
 
 class Tag(StrEnum):
@@ -81,10 +98,11 @@ class Publication:
 
 @frozen
 class Profile:
-    """A drafting method with published acceptance, from low to high, and what drafting costs.
+    """A drafting method with published acceptance, from low to high, and what drafts.
 
-    ``tree_tokens`` are verified per round where a tree is drafted (None: a chain). ``max_draft_tokens`` is the longest
-    draft that was measured: beyond it acceptance would be a guess. ``draft_cost`` is in target steps, at batch 1.
+    ``tree_tokens`` are verified per round where a tree is drafted (None: a chain), of which each pass of the drafter
+    takes ``tree_width``. ``max_draft_tokens`` is the longest draft that was measured: beyond it acceptance would be a
+    guess. ``draft_cost`` (in target steps, at batch 1) is what is taken where the drafter is not known.
     """
 
     method: Method
@@ -93,9 +111,11 @@ class Profile:
     typical: Publication
     high: Publication
     max_draft_tokens: int
-    draft_cost: DraftCost
-    cost_source: str
+    drafter: Drafter
+    draft_cost: DraftCost = FREE
+    cost_source: str = ""
     tree_tokens: int | None = None
+    tree_width: int = 1
     tree_source: str = ""
 
 
@@ -169,6 +189,22 @@ SPS_13B = Publication(
     date="2025-04",
     note="the benchmark lets the draft length float; 5 is its start value",
 )
+SPS_7B = Publication(
+    title="Vicuna-7B on A100 with a 68M draft model (SpS)",
+    measured=(_length(5, 2.28, 1.52),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+    note="the benchmark lets the draft length float; 5 is its start value",
+)
+SPS_33B = Publication(
+    title="Vicuna-33B on A100 with a 68M draft model (SpS)",
+    measured=(_length(5, 2.01, 1.57),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+    note="the benchmark lets the draft length float; 5 is its start value",
+)
 T5_BASE = Publication(
     title="T5-XXL drafted by T5-base, English to German, temperature 1",
     alpha=0.68,
@@ -197,6 +233,20 @@ EAGLE_TREE_7B = Publication(
     source=_SPEC_BENCH,
     date="2025-04",
     note="a tree tries several children per position: an upper bound for a chain; the depth is recalled",
+)
+EAGLE_TREE_13B = Publication(
+    title="Vicuna-13B on A100, static tree of depth 5",
+    measured=(_length(5, 3.64, 2.16),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+)
+EAGLE_TREE_33B = Publication(
+    title="Vicuna-33B on A100, static tree of depth 5",
+    measured=(_length(5, 3.39, 2.43),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
 )
 EAGLE2_7B = Publication(
     title="Vicuna-7B on A100", measured=(_length(6, 4.34, 2.36),), tag=Tag.VERIFIED, source=_SPEC_BENCH, date="2025-04"
@@ -266,6 +316,13 @@ MEDUSA_33B = Publication(
 MEDUSA_13B = Publication(
     title="Vicuna-13B on A100", measured=(_length(4, 2.39, 1.80),), tag=Tag.VERIFIED, source=_SPEC_BENCH, date="2025-04"
 )
+MEDUSA2_7B = Publication(
+    title="Vicuna-7B, Medusa-2: heads trained together with the target",
+    measured=(_length(4, 3.47, 2.83),),
+    tag=Tag.RECALLED,
+    source="Medusa, arXiv 2401.10774, table of Medusa-2",
+    date="2024-01",
+)
 _NGRAM_LENGTH = 10
 NGRAM_7B = Publication(
     title="Vicuna-7B on A100, prompt lookup, six tasks",
@@ -292,36 +349,102 @@ NGRAM_SUMMARISATION = Publication(
     date="2025-04",
     note="speedup of the task times the cost of a round (1.75 / 1.66) of all tasks",
 )
-
-
-def _fitted(publication: Publication) -> DraftCost:
-    """Cost per draft token and once, from speedups at several draft lengths."""
-    return fit_draft_cost(
-        [
-            (one.num_draft_tokens, one.tokens_per_round, one.speedup)
-            for one in publication.measured
-            if one.speedup is not None
-        ]
-    )
-
-
-def _extra(*publications: Publication) -> tuple[float, int]:
-    """Return the mean time of a round beyond its target step, in target steps, and the draft length."""
-    runs = [one for publication in publications for one in publication.measured if one.speedup is not None]
-    extra = [one.tokens_per_round / one.speedup - 1 for one in runs if one.speedup is not None]
-    return sum(extra) / len(extra), runs[0].num_draft_tokens
-
-
-def _per_step(*publications: Publication) -> DraftCost:
-    """All that a round costs beyond the target step, spread over the draft steps."""
-    extra, length = _extra(*publications)
-    return DraftCost(cost_ratio=extra / length)
-
-
-def _once(*publications: Publication) -> DraftCost:
-    """All that a round costs beyond the target step, once: the heads or the lookup run a single time."""
-    return DraftCost(cost_ratio=0.0, fixed_ratio=_extra(*publications)[0])
-
+HYDRA_7B = Publication(
+    title="Vicuna-7B on A100",
+    measured=(_length(4, 3.26, 2.07),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+    note="the depth of 4 is recalled",
+)
+HYDRA_13B = Publication(
+    title="Vicuna-13B on A100",
+    measured=(_length(4, 3.35, 2.2),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+    note="the depth of 4 is recalled",
+)
+HYDRA_33B = Publication(
+    title="Vicuna-33B on A100",
+    measured=(_length(4, 3.24, 2.22),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+    note="the depth of 4 is recalled",
+)
+LOOKAHEAD_7B = Publication(
+    title="Vicuna-7B on A100",
+    measured=(_length(4, 1.64, 1.34),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+    note="n-grams of 5: at most 4 drafts are accepted [R]",
+)
+LOOKAHEAD_13B = Publication(
+    title="Vicuna-13B on A100",
+    measured=(_length(4, 1.63, 1.3),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+    note="n-grams of 5: at most 4 drafts are accepted [R]",
+)
+LOOKAHEAD_33B = Publication(
+    title="Vicuna-33B on A100",
+    measured=(_length(4, 1.61, 1.25),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+    note="n-grams of 5: at most 4 drafts are accepted [R]",
+)
+RECYCLING_7B = Publication(
+    title="Vicuna-7B on A100",
+    measured=(_length(6, 2.73, 2.22),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+    note="the depth of 6 is recalled",
+)
+RECYCLING_13B = Publication(
+    title="Vicuna-13B on A100",
+    measured=(_length(6, 2.73, 2.17),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+    note="the depth of 6 is recalled",
+)
+RECYCLING_33B = Publication(
+    title="Vicuna-33B on A100",
+    measured=(_length(6, 2.62, 1.83),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+    note="the depth of 6 is recalled",
+)
+REST_7B = Publication(
+    title="Vicuna-7B on A100",
+    measured=(_length(10, 1.82, 1.48),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+    note="the depth of 10 is recalled",
+)
+REST_13B = Publication(
+    title="Vicuna-13B on A100",
+    measured=(_length(10, 1.82, 1.38),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+    note="the depth of 10 is recalled",
+)
+REST_33B = Publication(
+    title="Vicuna-33B on A100",
+    measured=(_length(10, 1.8, 1.48),),
+    tag=Tag.VERIFIED,
+    source=_SPEC_BENCH,
+    date="2025-04",
+    note="the depth of 10 is recalled",
+)
 
 PROFILES: dict[Method, Profile] = {
     profile.method: profile
@@ -329,10 +452,11 @@ PROFILES: dict[Method, Profile] = {
         Profile(
             method=Method.DRAFT_MODEL,
             title="small draft model",
-            low=SPS_13B,
+            low=SPS_33B,
             typical=T5_BASE,
             high=T5_LARGE,
             max_draft_tokens=8,
+            drafter=Drafter.MODEL,
             draft_cost=DraftCost(cost_ratio=0.11),
             cost_source=f"{_LEVIATHAN}: c of T5-large for T5-XXL [R]; also the weights of 8B over those of 70B",
         ),
@@ -343,8 +467,19 @@ PROFILES: dict[Method, Profile] = {
             typical=EAGLE_CHAIN,
             high=EAGLE_TREE_7B,
             max_draft_tokens=7,
-            draft_cost=_fitted(EAGLE_CHAIN),
-            cost_source=f"{_VLLM_20780}: line through round times at 2 to 7 draft tokens",
+            drafter=Drafter.HEAD,
+        ),
+        Profile(
+            method=Method.EAGLE_TREE,
+            title="EAGLE head, static tree",
+            low=EAGLE_TREE_33B,
+            typical=EAGLE_TREE_7B,
+            high=EAGLE_TREE_13B,
+            max_draft_tokens=5,
+            drafter=Drafter.HEAD,
+            tree_tokens=25,
+            tree_width=4,
+            tree_source="EAGLE repository, mc_sim_7b_63: 25 nodes of depth 5 [R]",
         ),
         Profile(
             method=Method.EAGLE2,
@@ -353,9 +488,9 @@ PROFILES: dict[Method, Profile] = {
             typical=EAGLE2_7B,
             high=EAGLE2_13B,
             max_draft_tokens=6,
-            draft_cost=_per_step(EAGLE2_7B, EAGLE2_13B, EAGLE2_33B),
-            cost_source=f"{_SPEC_BENCH}: (tokens per round / speedup - 1) / depth",
+            drafter=Drafter.HEAD,
             tree_tokens=60,
+            tree_width=10,
             tree_source="EAGLE-2 paper: 60 tokens for 7B and 8B, depth 6 [R]",
         ),
         Profile(
@@ -365,8 +500,7 @@ PROFILES: dict[Method, Profile] = {
             typical=EAGLE3_CHAIN,
             high=EAGLE3_HIGH,
             max_draft_tokens=7,
-            draft_cost=_fitted(EAGLE3_CHAIN),
-            cost_source=f"{_VLLM_20780}: line through round times at 2 to 7 draft tokens",
+            drafter=Drafter.WIDE_HEAD,
         ),
         Profile(
             method=Method.EAGLE3_TREE,
@@ -375,9 +509,9 @@ PROFILES: dict[Method, Profile] = {
             typical=EAGLE3_TREE_13B,
             high=EAGLE3_TREE_70B,
             max_draft_tokens=8,
-            draft_cost=_per_step(EAGLE3_TREE_13B, EAGLE3_TREE_70B),
-            cost_source=f"{_SPEC_BENCH} and sglang pull request 4716: (tokens per round / speedup - 1) / depth",
+            drafter=Drafter.WIDE_HEAD,
             tree_tokens=64,
+            tree_width=10,
             tree_source="sgl-project/sglang pull request 4716: 8 steps, 64 tokens",
         ),
         Profile(
@@ -387,18 +521,16 @@ PROFILES: dict[Method, Profile] = {
             typical=MTP_DEEPSEEK,
             high=MTP_HIGH,
             max_draft_tokens=5,
-            draft_cost=_fitted(MTP_DEEPSEEK),
-            cost_source=f"{MTP_DEEPSEEK.title}: line through round times at 1 to 5 draft tokens",
+            drafter=Drafter.OWN_LAYERS,
         ),
         Profile(
             method=Method.MEDUSA,
             title="Medusa heads, static tree",
             low=MEDUSA_7B,
             typical=MEDUSA_33B,
-            high=MEDUSA_13B,
+            high=MEDUSA2_7B,
             max_draft_tokens=4,
-            draft_cost=_once(MEDUSA_7B, MEDUSA_13B, MEDUSA_33B),
-            cost_source=f"{_SPEC_BENCH}: tokens per round / speedup - 1",
+            drafter=Drafter.AT_ONCE,
             tree_tokens=63,
             tree_source="Medusa repository, mc_sim_7b_63: 63 nodes over 4 heads [R]",
         ),
@@ -409,12 +541,58 @@ PROFILES: dict[Method, Profile] = {
             typical=NGRAM_7B,
             high=NGRAM_SUMMARISATION,
             max_draft_tokens=_NGRAM_LENGTH,
-            draft_cost=_once(NGRAM_7B),
-            cost_source=f"{_SPEC_BENCH}: tokens per round / speedup - 1; looking up costs no GPU time",
+            drafter=Drafter.LOOKUP,
+        ),
+        Profile(
+            method=Method.HYDRA,
+            title="Hydra heads, static tree",
+            low=HYDRA_33B,
+            typical=HYDRA_7B,
+            high=HYDRA_13B,
+            max_draft_tokens=4,
+            drafter=Drafter.HEAD,
+            tree_tokens=63,
+            tree_source="Hydra repository: the tree of Medusa [R]",
+        ),
+        Profile(
+            method=Method.LOOKAHEAD,
+            title="lookahead decoding",
+            low=LOOKAHEAD_33B,
+            typical=LOOKAHEAD_13B,
+            high=LOOKAHEAD_7B,
+            max_draft_tokens=4,
+            drafter=Drafter.LOOKUP,
+            tree_tokens=119,
+            tree_source="Lookahead repository: window 15, n-grams of 5, 15 guesses: 2 x 15 x 4 tokens [R]",
+        ),
+        Profile(
+            method=Method.RECYCLING,
+            title="token recycling",
+            low=RECYCLING_33B,
+            typical=RECYCLING_7B,
+            high=RECYCLING_13B,
+            max_draft_tokens=6,
+            drafter=Drafter.LOOKUP,
+            tree_tokens=80,
+            tree_source="Token Recycling, arXiv 2408.08696: a static tree of 80 nodes [R]",
+        ),
+        Profile(
+            method=Method.REST,
+            title="retrieval from a datastore",
+            low=REST_33B,
+            typical=REST_7B,
+            high=REST_13B,
+            max_draft_tokens=10,
+            drafter=Drafter.LOOKUP,
+            tree_tokens=64,
+            tree_source="REST, arXiv 2311.08252: up to 64 draft tokens in a trie [R]",
         ),
     )
 }
 """The published profile of each drafting method."""
+SMALL_DRAFT = replace(PROFILES[Method.DRAFT_MODEL], title="tiny draft model", low=SPS_33B, typical=SPS_13B, high=SPS_7B)
+"""Of a draft model with less than :data:`SMALL_FRACTION` of the target's parameters."""
+SMALL_FRACTION = 0.02
 
 
 def method_of(name: str) -> Method:
@@ -430,6 +608,7 @@ def method_of(name: str) -> Method:
     word = name.strip().lower().replace("_", "-")
     known = {method.value: method for method in Method} | {method.value.replace("-", ""): method for method in Method}
     known |= {"draft": Method.DRAFT_MODEL, "n-gram": Method.NGRAM, "prompt-lookup": Method.NGRAM}
+    known |= {"pld": Method.NGRAM, "sps": Method.DRAFT_MODEL, "token-recycling": Method.RECYCLING}
     found = known.get(word) or known.get(word.replace("-", ""))
     if found is None:
         raise UsageError(f"{name!r} is not a way of drafting", place="--method", hint=f"one of {', '.join(Method)}")

@@ -10,7 +10,8 @@ import yaml
 
 from infcalc import files
 from infcalc.api import Ask, Offer, estimate
-from infcalc.api.validating_serving import ServingValidation, predict, validate_serving, validated_serving
+from infcalc.api.recorded_runs import predict
+from infcalc.api.validating_serving import ServingValidation, validate_serving, validated_serving
 from infcalc.errors import FileProblem
 
 ENTRIES = """

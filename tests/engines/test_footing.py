@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from infcalc.api.bands import Kind
-from infcalc.api.validating_serving import ServingCase, predict
+from infcalc.api.recorded_runs import predict
+from infcalc.api.validating_serving import ServingCase
 from infcalc.engines.pace import FACTORS, OF_FRONT_END, OF_STEPS, Footing, Pace, paces
 from infcalc.files import load_catalog
 from tests import measured

@@ -58,7 +58,14 @@ def view(answer: Answer[ValidationResult] | Answer[ServingValidation], *, entry:
             for case in result.cases
         ),
     )
-    return view_of(answer, tables=(cases, _summary(result, "all", entry, groups), _summary(result, "", entry, groups)))
+    return view_of(
+        answer,
+        tables=(cases, _summary(result, "all", entry, groups), _summary(result, "", entry, groups)),
+        findings=tuple(
+            f"drafting: {side.predicted_so} of {side.cases} measured {side.measured} are predicted as {side.measured}"
+            for side in getattr(result, "sides", ())
+        ),
+    )
 
 
 def _summary(result: ValidationResult | ServingValidation, group: str, entry: str, groups: str) -> Table:
@@ -106,7 +113,7 @@ def _shown(quantity: str, value: float | None) -> str | None:
         return format_seconds(value)
     if quantity.endswith("_fraction"):
         return f"{value:.1%}"
-    return f"{value:,.2f}" if quantity == "max_concurrency" else f"{value:,.0f}"
+    return f"{value:,.2f}" if quantity in {"max_concurrency", "speedup"} else f"{value:,.0f}"
 
 
 def _share(value: object) -> str:
