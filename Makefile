@@ -45,6 +45,7 @@ docs: $(VENV)/.ready
 	$(PY) scripts/efficiency_page.py
 	$(PY) scripts/serving_left_out.py
 	$(PY) scripts/serving_page.py
+	$(PY) scripts/speculation_page.py
 
 clean:
 	rm -rf $(VENV) dist build

@@ -15,10 +15,12 @@ from infcalc.engines.drafting import draft_pace
 from infcalc.engines.pace import pace
 from infcalc.frozen import frozen
 from infcalc.lowering.ops import mtp_as_model
+from infcalc.memory.kv import kv_components, slope_bytes_per_token
+from infcalc.memory.weights import weights_total_bytes
 from infcalc.roofline.clock import Overhead, StepClock
 from infcalc.roofline.curves import GpuCurves, curves_of
 from infcalc.roofline.passes import Head, head_pass_s
-from infcalc.speculation.heads import eagle3_head, eagle_head, medusa_parameters, proposing_parameters
+from infcalc.speculation.heads import MEDUSA_HEADS, eagle3_head, eagle_head, medusa_parameters, proposing_parameters
 from infcalc.speculation.published import Drafter
 
 if TYPE_CHECKING:
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
     from infcalc.spec.parallelism import Parallelism
     from infcalc.speculation.priced import DraftTimer, StepTimer
     from infcalc.speculation.published import Profile
+
+
+_HEAD_BYTES = 2
+"""Heads are published in 16 bit."""
 
 
 @frozen
@@ -159,6 +165,9 @@ class Passes:
     timer: DraftTimer | None
     """None: known only as a fraction of the target's step."""
     source: str
+    weights_bytes: int | None = None
+    """What it adds to memory, over the ranks that share it; None: not known."""
+    kv_bytes_per_token: float = 0.0
 
 
 def passes_of(rig: Rig, profile: Profile, draft: Draft | None = None) -> Passes:
@@ -167,13 +176,21 @@ def passes_of(rig: Rig, profile: Profile, draft: Draft | None = None) -> Passes:
     match profile.drafter:
         case Drafter.HEAD | Drafter.WIDE_HEAD:
             made = draft or (eagle_head(model) if profile.drafter is Drafter.HEAD else eagle3_head(model))
-            timer = head_timer(rig, head_of(made, model), width=profile.tree_width)
-            return Passes(timer=timer, source=f"{made.name} at TP {ranks.tp}, the target's ({made.source})")
+            return Passes(
+                timer=head_timer(rig, head_of(made, model), width=profile.tree_width),
+                source=f"{made.name} at TP {ranks.tp}, the target's ({made.source})",
+                weights_bytes=(made.core_parameters + made.lm_head_parameters) * _HEAD_BYTES,
+                kv_bytes_per_token=float(rig.form.vector_bytes(made.kv_bytes_per_token_bf16 // _HEAD_BYTES)),
+            )
         case Drafter.AT_ONCE:
             heads = Head(num_parameters=medusa_parameters(model), num_layers=1, hidden_size=model.hidden_size)
-            return Passes(timer=head_timer(rig, heads), source="5 heads of h x h and h x V, run at once (Medusa)")
+            return Passes(
+                timer=head_timer(rig, heads),
+                source=f"{MEDUSA_HEADS} heads of h x h and h x V, run at once (Medusa)",
+                weights_bytes=medusa_parameters(model) * _HEAD_BYTES,
+            )
         case Drafter.LOOKUP:
-            return Passes(timer=lambda _: 0.0, source="looking up takes no GPU time")
+            return Passes(timer=lambda _: 0.0, source="looking up takes no GPU time", weights_bytes=0)
         case Drafter.OWN_LAYERS:
             return _own_layers(rig)
         case Drafter.MODEL:
@@ -189,6 +206,12 @@ def _own_layers(rig: Rig) -> Passes:
         return Passes(timer=head_timer(rig, head_of(made, model)), source=f"{made.name} in place of an MTP layer")
     # Drafting is not pipelined: the layers lie on the last stage.
     ranks = replace(deployment.parallelism, pp=1)
+    stored = deployment.quantization
+    own = weights_total_bytes(model, stored, with_mtp=True) - weights_total_bytes(model, stored)
+    cached = slope_bytes_per_token(part for part in kv_components(model, rig.form, with_mtp=True) if part.mtp)
     return Passes(
-        timer=model_timer(rig, layer, ranks), source=f"an MTP layer of {model.name} and its head at TP {ranks.tp}"
+        timer=model_timer(rig, layer, ranks),
+        source=f"an MTP layer of {model.name} and its head at TP {ranks.tp}",
+        weights_bytes=own,
+        kv_bytes_per_token=float(cached),
     )

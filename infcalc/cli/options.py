@@ -285,7 +285,8 @@ DRAFTING = (
         flags=("--method",),
         kind=_Texts,
         default=None,
-        help="draft-model, eagle, eagle2, eagle3, eagle3-tree, mtp, medusa or ngram. Repeatable.",
+        help="draft-model, eagle, eagle-tree, eagle2, eagle3, eagle3-tree, mtp, medusa, hydra, ngram, lookahead, "
+        "recycling or rest. Repeatable.",
         group="Question",
     ),
     Option(
@@ -293,7 +294,7 @@ DRAFTING = (
         flags=("--draft-model",),
         kind=_Text,
         default=None,
-        help="A small model that drafts, priced by its own work.",
+        help="A small model or a published head that drafts, priced by its own work.",
         group="Question",
     ),
     Option(
@@ -310,6 +311,25 @@ DRAFTING = (
         kind=_Texts,
         default=None,
         help="One number: uniform. A list (0.7,0.5,0.3): survival by position, as vLLM prints. [published]",
+        group="Question",
+    ),
+)
+
+COUNTERS = (
+    Option(
+        name="accepted",
+        flags=("--accepted",),
+        kind=_Texts,
+        default=None,
+        help="Accepted draft tokens as counted (spec_decode_num_accepted_tokens), or a list by position.",
+        group="Question",
+    ),
+    Option(
+        name="drafted",
+        flags=("--drafted",),
+        kind=_Whole,
+        default=None,
+        help="Drafts (rounds) in which they were accepted (spec_decode_num_drafts).",
         group="Question",
     ),
 )

@@ -6,11 +6,11 @@ from typing import Any
 
 from infcalc.api.drafting import DraftAsk, speculate
 from infcalc.cli.given import ask_from, contexts_from, real_numbers, single, split, whole_numbers
-from infcalc.cli.options import BATCHES, CATALOG, CONTEXT, DEPLOYMENT, DRAFTING, OUTPUT
+from infcalc.cli.options import BATCHES, CATALOG, CONTEXT, COUNTERS, DEPLOYMENT, DRAFTING, OUTPUT
 from infcalc.cli.render import render
 from infcalc.report.table import View
 
-OPTIONS = (*DRAFTING, *BATCHES, *CONTEXT, *DEPLOYMENT, *CATALOG, *OUTPUT)
+OPTIONS = (*DRAFTING, *COUNTERS, *BATCHES, *CONTEXT, *DEPLOYMENT, *CATALOG, *OUTPUT)
 HELP = """Tokens per round, speedup, best draft length and the batch up to which drafting pays.
 
 Example: infcalc speculate --method eagle3 --acceptance 0.8 --num-draft-tokens 5"""
@@ -23,6 +23,8 @@ def run(options: dict[str, Any]) -> int:
         draft_model=options["draft_model"],
         num_draft_tokens=options["num_draft_tokens"],
         acceptance=real_numbers(options["acceptance"], "--acceptance"),
+        accepted_tokens=whole_numbers(options["accepted"], "--accepted"),
+        num_drafts=options["drafted"],
         batch=single(whole_numbers(options["batch"], "--batch"), "--batch"),
     )
     answer = speculate(ask_from(options), draft, contexts=contexts_from(options), explain=options["explain"])

@@ -152,7 +152,7 @@ def plot_roofline(answer: Answer[RooflineResult], path: str) -> None:
 
 
 def plot_speculate(answer: Answer[SpeculateResult], path: str) -> None:
-    """Draw the speedup of each way of drafting with its published range.
+    """Draw the speedup of each way of drafting against the batch, each at its best draft length there.
 
     Raises:
         UsageError: matplotlib is missing or the ending is not one of PNG, SVG, PDF.
@@ -160,18 +160,32 @@ def plot_speculate(answer: Answer[SpeculateResult], path: str) -> None:
 
     """
     figure, axes = canvas(path)
-    groups = [
+    several = len(answer.results) > 1
+    lines = [
         (
-            f"{result.model} on {result.num_gpus} x {result.gpu}, batch {result.batch}",
-            [(row.speedup, row.speedup_low, row.speedup_high, f"{row.speedup:.2f}x") for row in result.rows],
+            f"{method}, {result.gpu}" if several else method,
+            [point for point in result.by_batch if point.method == method],
         )
         for result in answer.results
+        for method in dict.fromkeys(point.method for point in result.by_batch)
     ]
-    ticks = [f"{row.method}\n{row.num_draft_tokens} draft tokens" for row in answer.results[0].rows]
-    _draw_bars(axes, groups, ticks)
+    for (label, points), colour in zip(lines, colours(len(lines)), strict=True):
+        batches = [point.batch for point in points]
+        axes.plot(batches, [point.speedup for point in points], marker="o", color=colour, label=label)
+    axes.set_xscale("log", base=2)
+    sizes = sorted({point.batch for _, points in lines for point in points})
+    axes.set_xticks(sizes, labels=[str(size) for size in sizes])
     axes.axhline(1, color=_INK, linewidth=0.8, linestyle="--")
+    for result in answer.results[:1]:
+        fits = max((load.sequences_without for load in result.full_load), default=0)
+        if fits:
+            axes.axvline(fits, color=_INK, linewidth=0.8, linestyle=":")
+            axes.annotate(f" {fits} fit", (fits, axes.get_ylim()[1]), va="top", color=_INK)
+    axes.set_xlabel("sequences in the batch")
     axes.set_ylabel("speedup over plain decoding")
-    finish(figure, axes, path, "Speculative decoding")
+    axes.set_ylim(bottom=0)
+    one = answer.results[0]
+    finish(figure, axes, path, f"Speculative decoding: {one.model} on {one.num_gpus} x {one.gpu}")
 
 
 _Bar = tuple[float, float, float, str]

@@ -34,8 +34,9 @@ MEDUSA_HEADS = 5
 """Heads of the published Medusa-1 models (``medusa_num_heads``)."""
 _OF_MIXTURES = 26.0
 """Parameters of a published head of a mixture of experts, over the square of its hidden size: the median of nine."""
+_BF16_BYTES = 2
 _OUTSIDE = frozenset({TensorRole.EMBEDDING, TensorRole.LM_HEAD, TensorRole.POSITION})
-_INPUTS = frozenset({"q", "k", "v"})
+_INPUTS = frozenset({"q", "k", "v", "q_a", "kv_a"})
 
 
 def eagle_head(model: Model) -> Draft:
@@ -47,6 +48,7 @@ def eagle_head(model: Model) -> Draft:
         hidden_size=model.hidden_size,
         num_layers=1,
         core_parameters=_layer_parameters(model) + (2 * model.hidden_size**2 if _dense_layer(model) else 0),
+        kv_bytes_per_token_bf16=_kv_bytes(model),
         source="EAGLE, arXiv 2401.15077: a decoder layer of the target and a projection",
     )
 
@@ -68,6 +70,7 @@ def eagle3_head(model: Model) -> Draft:
         num_layers=1,
         core_parameters=core,
         lm_head_parameters=min(REDUCED_VOCABULARY, model.vocab_size) * width,
+        kv_bytes_per_token_bf16=_kv_bytes(model),
         draft_vocab_size=min(REDUCED_VOCABULARY, model.vocab_size),
         source="EAGLE-3, arXiv 2503.01840: a decoder layer of the target with a wider input, and a projection",
     )
@@ -85,14 +88,30 @@ def proposing_parameters(head: Draft, model: Model) -> int:
 
 
 def _dense_layer(model: Model) -> Layer | None:
+    """Return the layer that a head of ``model`` copies, None where there is none that heads are made of.
+
+    Heads of mixtures with latent attention have grouped heads of their own, whatever their dense layers are.
+    """
     return next(
         (
             run.layer
             for run in model.layers
-            if isinstance(run.layer.feed_forward, DenseFeedForward) and isinstance(run.layer.mixer, GroupedAttention)
+            if isinstance(run.layer.feed_forward, DenseFeedForward)
+            and (isinstance(run.layer.mixer, GroupedAttention) or not model.has_experts)
         ),
         None,
     )
+
+
+def _kv_bytes(model: Model) -> int:
+    """Return what a token puts into the cache of a head: as in a layer of the target, where heads are grouped.
+
+    Heads of models with latent attention have grouped heads of their own: a quarter of the hidden size for keys and as
+    much for values, as in Llama 3, is taken.
+    """
+    mixer = next((run.layer.mixer for run in model.layers if isinstance(run.layer.mixer, GroupedAttention)), None)
+    width = model.hidden_size // 4 if mixer is None else mixer.num_kv_heads * mixer.head_dim
+    return 2 * _BF16_BYTES * width
 
 
 def _layer_parameters(model: Model, names: frozenset[str] | None = None) -> int:

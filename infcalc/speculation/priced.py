@@ -139,6 +139,17 @@ class SpeculationRow:
 
 
 @frozen
+class BatchPoint:
+    """What one way of drafting gives at one batch, at its best draft length there."""
+
+    method: str
+    batch: int
+    num_draft_tokens: int
+    tokens_per_round: float
+    speedup: float
+
+
+@frozen
 class MemoryItem:
     """One thing that drafting adds to memory, in bytes over all GPUs of a replica."""
 
@@ -229,6 +240,42 @@ def rows(
     if batch < 1 or max_batch < 1:
         raise UsageError(f"batch {min(batch, max_batch)} is not at least 1", place="--batch")
     return tuple(_row(drafting, target, batch, max_batch) for drafting in draftings)
+
+
+def by_batch(draftings: Iterable[Drafting], target: StepTimer, batches: Iterable[int]) -> tuple[BatchPoint, ...]:
+    """Return what each way of drafting gives at each batch, at its best draft length there."""
+    sizes = tuple(batches)
+    found: list[BatchPoint] = []
+    for drafting in draftings:
+        for batch in sizes:
+            best = best_length(drafting, target, batch)
+            found.append(
+                BatchPoint(
+                    method=drafting.method,
+                    batch=batch,
+                    num_draft_tokens=best,
+                    tokens_per_round=tokens_per_round(drafting.acceptance, best),
+                    speedup=speedup_at(drafting, target, batch, best),
+                )
+            )
+    return tuple(found)
+
+
+def best_length(drafting: Drafting, target: StepTimer, batch: int) -> int:
+    """Return the draft length of the greatest speedup at ``batch``, the first of equals.
+
+    A longer draft that gains nothing only costs memory.
+
+    Raises:
+        UsageError: no length of 1 or more to choose from.
+
+    """
+    lengths = drafting.num_draft_tokens
+    if not lengths or min(lengths) < 1:
+        raise UsageError(
+            f"{drafting.method} has no draft length of 1 or more to choose from", place="--num-draft-tokens"
+        )
+    return max(lengths, key=lambda length: speedup_at(drafting, target, batch, length))
 
 
 def breakeven_batch(
@@ -351,13 +398,7 @@ def _draft_step(drafting: Drafting, target: StepTimer, batch: int) -> float:
 
 
 def _row(drafting: Drafting, target: StepTimer, batch: int, max_batch: int) -> SpeculationRow:
-    lengths = drafting.num_draft_tokens
-    if not lengths or min(lengths) < 1:
-        raise UsageError(
-            f"{drafting.method} has no draft length of 1 or more to choose from", place="--num-draft-tokens"
-        )
-    # The first of equals: a longer draft that gains nothing only costs memory.
-    best = max(lengths, key=lambda length: speedup_at(drafting, target, batch, length))
+    best = best_length(drafting, target, batch)
     plain_s = target(batch, 1)
     verified = drafting.verified_tokens(best)
     # Publications of one method may change places at short drafts: the range is that of all of them.

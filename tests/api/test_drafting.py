@@ -29,8 +29,8 @@ def test_a_draft_model_is_split_as_its_target(tp: int) -> None:
     ask = Ask(models=("llama3.1-70b",), tp=tp)
     (row,) = speculate(ask, DraftAsk(draft_model="llama3.1-8b")).result.rows
     assert f"at TP {tp}, the target's" in row.cost_source
-    # Both divide alike: the ratio is that of the weights a step reads, at any TP.
-    assert row.cost_ratio == pytest.approx(7.5 / 69.5, rel=0.05)
+    # Weights that a step reads are 7.5 to 69.5 billion; messages and launches of 32 layers weigh more beside 80.
+    assert 7.5 / 69.5 < row.cost_ratio < 0.4
 
 
 def test_a_draft_that_tp_does_not_divide_runs_at_the_largest_that_does() -> None:
@@ -46,7 +46,8 @@ def test_a_draft_head_is_split_as_its_target() -> None:
         for tp in (1, 4)
     )
     assert "at TP 4, the target's" in four.cost_source
-    assert four.cost_ratio == pytest.approx(one.cost_ratio, rel=0.05)
+    # What the engine adds to a pass is not divided.
+    assert one.cost_ratio < four.cost_ratio < 3 * one.cost_ratio
 
 
 def test_every_attention_rank_loads_its_own_draft() -> None:
@@ -112,8 +113,8 @@ def test_the_cache_of_a_head_pays_for_its_scales(kv: str, bytes_per_token: int) 
 def test_mtp_is_priced_by_its_layer_and_adds_its_weights_and_cache() -> None:
     answer = speculate(V3, DraftAsk(methods=("mtp",)), contexts=(1000,))
     (row,) = answer.result.rows
-    assert "roofline of an MTP layer" in row.cost_source
-    assert 0.02 < row.cost_ratio < 0.1
+    assert "an MTP layer of deepseek-v3" in row.cost_source
+    assert 0.02 < row.cost_ratio < 0.12
     added = sizes(answer.result)
     # Published: 14 billion parameters with 1.85 of embedding and head twice, of a byte each but for norms and router.
     assert 11.3e9 < added["draft weights"] < 12e9
@@ -134,7 +135,7 @@ def test_mtp_that_a_model_does_not_have_is_said() -> None:
     answer = speculate(LLAMA_70B, DraftAsk(methods=("mtp",)))
     assert "llama3.1-70b is not known to have MTP layers: mtp is that of other models" in answer.warnings
     assert answer.result.memory == ()
-    assert "line through round times" in answer.result.rows[0].cost_source
+    assert "in place of an MTP layer" in answer.result.rows[0].cost_source
     assert not any("MTP" in text for text in speculate(LLAMA_70B).warnings)
 
 
@@ -159,3 +160,67 @@ def test_what_was_given_is_given_even_where_it_is_the_default() -> None:
 def test_inputs_hold_every_deployment() -> None:
     inputs = {item.name: item.value for item in speculate(Ask(gpus=("h100", "h200"))).inputs}
     assert inputs["gpu"] == ("h100-sxm5-80gb", "h200-sxm-141gb")
+
+
+# batches, memory and counters
+
+
+def test_every_batch_has_its_best_length_and_its_speedup() -> None:
+    result = speculate(LLAMA_70B, DraftAsk(methods=("eagle3", "ngram"))).result
+    assert [point.batch for point in result.by_batch] == 2 * [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    for row in result.rows:
+        first = next(point for point in result.by_batch if point.method == row.method)
+        assert (first.num_draft_tokens, first.speedup) == (row.num_draft_tokens, row.speedup)
+        gains = [point.speedup for point in result.by_batch if point.method == row.method]
+        assert gains == sorted(gains, reverse=True)
+
+
+def test_a_drafter_displaces_sequences_and_the_full_server_says_whether_it_pays() -> None:
+    head, lookup = speculate(LLAMA_70B, DraftAsk(methods=("eagle3", "ngram"), num_draft_tokens=3)).result.full_load
+    assert head.sequences_without == lookup.sequences_without
+    assert head.sequences_with < lookup.sequences_with <= lookup.sequences_without
+    assert head.sequences_forgone == head.sequences_without - head.sequences_with
+    # 17 h^2 and 32,000 h of 16 bit, h 8192.
+    assert head.weights_bytes == pytest.approx(2 * (17.0 * 8192**2 + 32_000 * 8192), rel=0.001)
+    assert lookup.weights_bytes == 0
+    assert (head.num_draft_tokens, lookup.num_draft_tokens) == (3, 3)
+    assert head.pays is (head.speedup > 1)
+
+
+def test_drafting_on_a_full_server_of_long_drafts_loses() -> None:
+    (load,) = speculate(Ask(gpus=("h100",), num_gpus=4), DraftAsk(methods=("eagle3-tree",))).result.full_load
+    assert not load.pays
+    assert load.speedup < 1
+
+
+@pytest.mark.parametrize(
+    ("given", "length", "tokens"),
+    [((63_669,), 6, 2.473), ((58, 34, 22), None, 1 + 0.58 + 0.34 + 0.22)],
+)
+def test_counters_of_an_engine_are_acceptance(given: tuple[int, ...], length: int | None, tokens: float) -> None:
+    # vllm-project/vllm pull request 24243: 63,669 accepted in 43,221 drafts of 6.
+    drafts = 43_221 if len(given) == 1 else 100
+    draft = DraftAsk(
+        methods=("eagle",), accepted_tokens=given, num_drafts=drafts, num_draft_tokens=length or len(given)
+    )
+    answer = speculate(LLAMA_70B, draft)
+    assert answer.result.rows[0].tokens_per_round == pytest.approx(tokens, abs=0.0005)
+    origin = next(item.origin for item in answer.inputs if item.name == "acceptance")
+    assert origin == "given (--accepted, --drafted)"
+
+
+@pytest.mark.parametrize(
+    ("draft", "text"),
+    [
+        (DraftAsk(accepted_tokens=(5,)), "one counter alone"),
+        (DraftAsk(num_drafts=5), "one counter alone"),
+        (DraftAsk(accepted_tokens=(5,), num_drafts=10), "how long a draft"),
+        (DraftAsk(accepted_tokens=(5,), num_drafts=0, num_draft_tokens=2), "in 0 drafts"),
+        (DraftAsk(accepted_tokens=(50,), num_drafts=10, num_draft_tokens=2), "impossible with 2 draft tokens"),
+        (DraftAsk(accepted_tokens=(5,), num_drafts=10, num_draft_tokens=2, acceptance=(0.5,)), "and counters"),
+        (DraftAsk(accepted_tokens=(5, 6), num_drafts=10), "is above"),
+    ],
+)
+def test_counters_that_say_nothing_are_refused(draft: DraftAsk, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        speculate(LLAMA_70B, draft)

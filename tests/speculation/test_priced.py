@@ -5,11 +5,13 @@ import pytest
 from infcalc.errors import UsageError
 from infcalc.speculation.linear import FREE, DraftCost, UniformAcceptance, acceptance_of, speedup
 from infcalc.speculation.priced import (
+    PRICING_BAND,
     Breakeven,
     Drafting,
     SpeculationRow,
     StepTimer,
     breakeven_batch,
+    by_batch,
     draft_memory,
     drafting_of,
     explain_row,
@@ -62,8 +64,9 @@ def test_left_of_the_knee_the_price_is_the_closed_form() -> None:
     closed = [speedup(UniformAcceptance(alpha=0.8), length, 0.1, 0.05) for length in range(1, 13)]
     assert row.speedup == pytest.approx(max(closed))
     assert row.num_draft_tokens == 1 + closed.index(max(closed))
-    assert row.speedup_low == pytest.approx(speedup(UniformAcceptance(alpha=0.4), row.num_draft_tokens, 0.1, 0.05))
-    assert row.speedup_low < row.speedup == row.speedup_high
+    least = speedup(UniformAcceptance(alpha=0.4), row.num_draft_tokens, 0.1, 0.05)
+    assert row.speedup_low == pytest.approx(PRICING_BAND[0] * least)
+    assert row.speedup_high == pytest.approx(PRICING_BAND[1] * row.speedup)
     assert row.round_s == pytest.approx(PLAIN_S * (1 + row.num_draft_tokens * 0.1 + 0.05))
     assert row.plain_step_s == PLAIN_S
     assert (row.verify_ratio, row.cost_ratio, row.fixed_ratio) == pytest.approx((1, 0.1, 0.05))
@@ -82,6 +85,33 @@ def test_a_tree_verifies_its_nodes_and_the_root() -> None:
     drafting = chain(0.8, 5, tree=60)
     assert drafting.verified_tokens(5) == 61
     assert round_time(drafting, knee_at(61), 2, 5) == pytest.approx(2 * PLAIN_S)
+
+
+def test_heads_at_once_take_one_pass_and_the_engine_adds_to_a_round() -> None:
+    acceptance = UniformAcceptance(alpha=0.8)
+    drafting = Drafting(
+        method="medusa",
+        acceptance=acceptance,
+        low=acceptance,
+        high=acceptance,
+        num_draft_tokens=(4,),
+        draft_timer=lambda _: 2e-3,
+        fixed_s=1e-3,
+        at_once=True,
+    )
+    assert round_time(drafting, flat, 1, 4) == pytest.approx(PLAIN_S + 2e-3 + 1e-3)
+    row = only(drafting, flat)
+    assert (row.num_passes, row.num_draft_tokens) == (1, 4)
+    assert row.fixed_ratio == pytest.approx(0.1)
+
+
+def test_by_batch_gives_the_best_length_at_each() -> None:
+    points = by_batch([chain(0.8)], knee_at(256), (1, 64, 512))
+    assert [point.batch for point in points] == [1, 64, 512]
+    for point in points:
+        row = only(chain(0.8), knee_at(256), batch=point.batch)
+        assert (point.num_draft_tokens, point.speedup) == (row.num_draft_tokens, row.speedup)
+        assert point.tokens_per_round == row.tokens_per_round
 
 
 def test_known_draft_work_replaces_the_measured_ratio() -> None:
@@ -209,5 +239,5 @@ def test_explanation_of_a_row() -> None:
     row = only(chain(0.8, 2, cost=DraftCost(cost_ratio=0.1)), flat)
     tokens, gain, breakeven = explain_row(row)
     assert tokens.substituted == "1 + 0.8 + 0.64 = 2.440"
-    assert gain.substituted.startswith("2.440 x 10 ms / 12 ms = 2.033 (verify 3 tokens 1.000 + 2 drafts x 0.100")
+    assert gain.substituted.startswith("2.440 x 10 ms / 12 ms = 2.033 (verify 3 tokens 1.000 + 2 passes x 0.100")
     assert breakeven.substituted == "always"

@@ -12,7 +12,7 @@ from infcalc.units import format_bytes
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
     from infcalc.api.drafting import SpeculateResult
-    from infcalc.speculation.priced import SpeculationRow
+    from infcalc.speculation.priced import BatchPoint, SpeculationRow
 
 
 def view(answer: Answer[SpeculateResult]) -> View:
@@ -69,9 +69,78 @@ def view(answer: Answer[SpeculateResult]) -> View:
     )
     return view_of(
         answer,
-        tables=(table, memory),
+        tables=(table, *(_by_batch(one, several=several) for one in answer.results), _full_load(answer), memory),
         findings=tuple(_finding(one) for one in answer.results),
         notes=sources,
+    )
+
+
+def _by_batch(result: SpeculateResult, *, several: bool) -> Table:
+    """Return a row for each batch and a column for each way of drafting: its speedup at its best length."""
+    methods = tuple(dict.fromkeys(point.method for point in result.by_batch))
+    found = {(point.method, point.batch): point for point in result.by_batch}
+    fits = max((load.sequences_without for load in result.full_load), default=None)
+    where = f", {result.model} on {result.gpu}" if several else ""
+    return Table(
+        title=f"Speedup by batch, best draft length in brackets{where}",
+        columns=(
+            Column(key="batch", heading="batch", show=count),
+            *(Column(key=method, heading=method, text_key=f"{method} text", show=_factor) for method in methods),
+            Column(key="fits", heading="fits", left=True),
+        ),
+        rows=tuple(
+            {
+                "batch": batch,
+                **{method: found[method, batch].speedup for method in methods},
+                **{f"{method} text": _point(found[method, batch]) for method in methods},
+                "fits": "" if fits is None else "yes" if batch <= fits else "no",
+            }
+            for batch in dict.fromkeys(point.batch for point in result.by_batch)
+        ),
+    )
+
+
+def _point(point: BatchPoint) -> str:
+    return f"{_factor(point.speedup)} ({point.num_draft_tokens})"
+
+
+def _full_load(answer: Answer[SpeculateResult]) -> Table:
+    several = len(answer.results) > 1
+    return Table(
+        title="When memory is full, on the same GPUs",
+        columns=(
+            *((Column(key="where", heading="where", left=True),) if several else ()),
+            Column(key="method", heading="method", left=True),
+            Column(key="weights_bytes", heading="loads", show=lambda value: format_bytes(float(str(value)))),
+            Column(
+                key="kv_bytes_per_sequence",
+                heading="per sequence",
+                show=lambda value: format_bytes(float(str(value))),
+                aside=True,
+            ),
+            Column(key="sequences_without", heading="sequences", show=count),
+            Column(key="sequences_with", heading="with drafts", show=count),
+            Column(key="sequences_forgone", heading="forgone", show=count, aside=True),
+            Column(key="num_draft_tokens", heading="drafts", show=count),
+            Column(key="speedup", heading="tokens/s", show=_factor),
+            Column(key="pays", heading="pays", show=lambda value: "yes" if value else "no", left=True),
+        ),
+        rows=tuple(
+            {
+                "where": f"{result.model} on {result.num_gpus} x {result.gpu}",
+                "method": load.method,
+                "weights_bytes": load.weights_bytes,
+                "kv_bytes_per_sequence": load.kv_bytes_per_sequence,
+                "sequences_without": load.sequences_without,
+                "sequences_with": load.sequences_with,
+                "sequences_forgone": load.sequences_forgone,
+                "num_draft_tokens": load.num_draft_tokens,
+                "speedup": load.speedup,
+                "pays": load.pays,
+            }
+            for result in answer.results
+            for load in result.full_load
+        ),
     )
 
 
@@ -82,8 +151,18 @@ def _finding(result: SpeculateResult) -> str:
         return f"{where}: drafting does not pay"
     return (
         f"{where}: {best.method} with {best.num_draft_tokens} draft tokens is the fastest, {best.speedup:.2f}x "
-        f"({best.speedup_low:.2f}x to {best.speedup_high:.2f}x) before engine overheads"
+        f"({best.speedup_low:.2f}x to {best.speedup_high:.2f}x){_crowded(result)}"
     )
+
+
+def _crowded(result: SpeculateResult) -> str:
+    """Return what becomes of the gain on a full server."""
+    best = max(result.full_load, key=lambda load: load.speedup, default=None)
+    if best is None:
+        return ""
+    if not best.pays:
+        return f"; with memory full ({best.sequences_without:,} sequences) none pays"
+    return f"; with memory full ({best.sequences_with:,} sequences) {best.method}, {best.speedup:.2f}x"
 
 
 def _breakeven(row: SpeculationRow, max_batch: int) -> str:
