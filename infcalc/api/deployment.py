@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from infcalc.catalog.lookup import Catalog, GpuEntry, ModelEntry
     from infcalc.engines.rules import SchedulerDefaults
     from infcalc.spec.hardware import Gpu
+    from infcalc.spec.layers import Mixer
     from infcalc.spec.model import Model
     from infcalc.spec.weights import WeightQuantization
 
@@ -76,6 +77,10 @@ class Ask:
     """Way of drafting; ``mtp`` adds the model's own MTP layers to weights and KV."""
     num_draft_tokens: int | None = None
     """Draft tokens of the model's own MTP layers; None: they are not loaded."""
+    draft_model: str | None = None
+    """A published head or a model that is loaded beside it, and drafts."""
+    num_lookahead_tokens: int | None = None
+    """Tokens that it drafts in a round; None: the customary three."""
     lora_rank: int | None = None
     num_adapters: int | None = None
     """LoRA adapters held at once."""
@@ -108,6 +113,8 @@ class Deployment:
     block_tokens: int
     additions: Additions = NOTHING_ADDED
     num_draft_tokens: int = 0
+    draft_layers: tuple[tuple[Mixer, int], ...] = ()
+    """Layers of a separate draft, by mixer: they cache every token too."""
     cpu_offload_bytes: int = 0
     kv_offload_bytes: int = 0
     inputs: tuple[Input, ...]
@@ -202,6 +209,7 @@ def check_numbers(ask: Ask) -> None:
         "--max-num-batched-tokens": ask.max_num_batched_tokens,
         "--block-size": ask.block_size,
         "--mtp-tokens": ask.num_draft_tokens,
+        "--num-draft-tokens": ask.num_lookahead_tokens,
         "--lora-rank": ask.lora_rank,
         "--max-loras": ask.num_adapters,
     }
@@ -211,7 +219,7 @@ def check_numbers(ask: Ask) -> None:
             place="--max-model-len",
             hint="leave it out: `infcalc memory` then names that length where the model's own does not fit",
         )
-    most = {"--max-model-len": MAX_TOKENS, "--mtp-tokens": _MAX_DRAFT_TOKENS}
+    most = {"--max-model-len": MAX_TOKENS, "--mtp-tokens": _MAX_DRAFT_TOKENS, "--num-draft-tokens": _MAX_DRAFT_TOKENS}
     for option, value in counts.items():
         limit = most.get(option, _MAX_COUNT)
         if value is not None and not 1 <= value <= limit:
@@ -229,7 +237,11 @@ def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> 
 
     deployment = deploy(ask, files.load_model(catalog, model_name), catalog.gpu(gpu_name))
     _check_engine(ask, deployment)
-    return deployment
+    if ask.draft_model is None and ask.num_lookahead_tokens is None:
+        return deployment
+    from infcalc.api.beside import with_draft  # noqa: PLC0415 - only where a draft is named
+
+    return with_draft(deployment, ask.draft_model, ask.num_lookahead_tokens, catalog)
 
 
 def _check_engine(ask: Ask, deployment: Deployment) -> None:
@@ -539,6 +551,8 @@ def _stated(ask: Ask) -> tuple[Input, ...]:
     found = (
         ("method", ask.method, "--method"),
         ("mtp_tokens", ask.num_draft_tokens, "--mtp-tokens"),
+        ("draft_model", ask.draft_model, "--draft-model"),
+        ("num_draft_tokens", ask.num_lookahead_tokens, "--num-draft-tokens"),
         ("lora_rank", ask.lora_rank, "--lora-rank"),
         ("max_loras", ask.num_adapters, "--max-loras"),
         ("text_only", ask.text_only, "--text-only"),

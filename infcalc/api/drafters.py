@@ -12,13 +12,13 @@ from infcalc.lowering.ops import mtp_as_model
 from infcalc.lowering.tensors import check_divisible, inventory, parameters
 from infcalc.memory.kv import kv_components, slope_bytes_per_token
 from infcalc.memory.weights import weights_total_bytes
+from infcalc.spec.draft import Draft
 from infcalc.spec.parallelism import Parallelism
 from infcalc.speculation.published import PROFILES, Method
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
     from infcalc.catalog.lookup import Catalog
-    from infcalc.spec.draft import Draft
     from infcalc.spec.model import Model
 
 _WIDE = (Method.EAGLE3, Method.EAGLE3_TREE)
@@ -44,32 +44,41 @@ class KnownDraft:
 
 
 def named_draft(name: str, rig: Rig, catalog: Catalog) -> tuple[KnownDraft, tuple[str, ...]]:
-    """Return the draft called ``name``, a published head of the catalog or any model, and what is doubtful about it.
+    """Return the draft called ``name``, and what is doubtful about it.
 
     Raises:
         UsageError: a draft model of another vocabulary.
         UnknownName: neither a head nor a model has the name.
 
     """
+    draft = resolved_draft(name, rig.deployment, catalog)
+    return _of_head(draft, rig, catalog) if isinstance(draft, Draft) else _of_model(draft, rig)
+
+
+def resolved_draft(name: str, deployment: Deployment, catalog: Catalog) -> Draft | Model:
+    """Return the draft called ``name``: a published head of the catalog, or any model.
+
+    Raises:
+        UnknownName: neither a head nor a model has the name.
+
+    """
     try:
-        head = catalog.draft(name)
+        return catalog.draft(name)
     except UnknownName as no_head:
         from infcalc import files  # noqa: PLC0415 - opening files is only needed here
 
         try:
-            model = files.load_model(catalog, name).model
+            return files.load_model(catalog, name).model
         except UnknownName as no_model:
             near = tuple(dict.fromkeys((*no_model.nearest[:_NEAR], *no_head.nearest[:_NEAR])))
-            made = _heads_for(rig.deployment, catalog)
-            target = rig.deployment.model.name
+            made = _heads_for(deployment, catalog)
+            target = deployment.model.name
             heads = f"draft heads for {target}: {', '.join(made)}" if made else f"no draft head for {target} is known"
             raise UnknownName("draft model or head", no_model.name, near, hint=heads) from None
-        return _of_model(model, rig)
-    return _of_head(head, rig, catalog)
 
 
 def _of_model(model: Model, rig: Rig) -> tuple[KnownDraft, tuple[str, ...]]:
-    ranks, place = _ranks_of(model, rig.deployment.parallelism)
+    ranks, place = ranks_of(model, rig.deployment.parallelism)
     drafter = KnownDraft(
         name=model.name,
         methods=(Method.DRAFT_MODEL,),
@@ -83,7 +92,7 @@ def _of_model(model: Model, rig: Rig) -> tuple[KnownDraft, tuple[str, ...]]:
         num_copies=ranks.dp,
         weights_why=_beside(model.name, ranks),
     )
-    return drafter, _vocabulary_doubts(model, rig.deployment.model)
+    return drafter, vocabulary_doubts(model, rig.deployment.model)
 
 
 def _of_head(head: Draft, rig: Rig, catalog: Catalog) -> tuple[KnownDraft, tuple[str, ...]]:
@@ -125,7 +134,7 @@ def own_layers(rig: Rig) -> KnownDraft | None:
     )
 
 
-def _ranks_of(model: Model, target: Parallelism) -> tuple[Parallelism, str]:
+def ranks_of(model: Model, target: Parallelism) -> tuple[Parallelism, str]:
     """Return the ranks a draft model runs on: the target's TP, else the largest that divides both.
 
     Source: vLLM ``SpeculativeConfig._verify_and_get_draft_tp``, where an unset draft TP is that of the target.
@@ -154,7 +163,7 @@ def _beside(name: str, ranks: Parallelism) -> str:
     return f"{name}, loaded beside the target" + (f" on each of {ranks.dp} DP ranks" if ranks.dp > 1 else "")
 
 
-def _vocabulary_doubts(draft: Model, target: Model) -> tuple[str, ...]:
+def vocabulary_doubts(draft: Model, target: Model) -> tuple[str, ...]:
     """Return a warning where two vocabularies differ by padding; a draft token must mean the same to both.
 
     Raises:

@@ -179,7 +179,7 @@ def passes_of(rig: Rig, profile: Profile, draft: Draft | None = None) -> Passes:
             return Passes(
                 timer=head_timer(rig, head_of(made, model), width=profile.tree_width),
                 source=f"{made.name} at TP {ranks.tp}, the target's ({made.source})",
-                weights_bytes=(made.core_parameters + made.lm_head_parameters) * _HEAD_BYTES,
+                weights_bytes=made.num_bytes,
                 kv_bytes_per_token=float(rig.form.vector_bytes(made.kv_bytes_per_token_bf16 // _HEAD_BYTES)),
             )
         case Drafter.AT_ONCE:

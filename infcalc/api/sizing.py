@@ -182,6 +182,7 @@ def page_settings(deployment: Deployment) -> Settings:
         max_num_batched_tokens=deployment.max_num_batched_tokens,
         num_draft_tokens=deployment.num_draft_tokens,
         with_mtp=deployment.with_mtp,
+        draft_layers=deployment.draft_layers,
         dcp=deployment.parallelism.dcp,
         num_slots=1 if slots is None else slots.num_slots,
         unified_cache=slots is None or slots.unified_cache,

@@ -80,6 +80,9 @@ def ask_from(options: Mapping[str, Any]) -> Ask:
         # Where several ways of drafting may be named, they are no property of the deployment.
         method=options["method"] if isinstance(options.get("method"), str) else None,
         num_draft_tokens=options.get("mtp_tokens"),
+        # `speculate` prices the draft that it names; elsewhere it lies beside the model.
+        draft_model=options.get("draft_model") if "mtp_tokens" in options else None,
+        num_lookahead_tokens=options.get("num_draft_tokens") if "mtp_tokens" in options else None,
         lora_rank=options.get("lora_rank"),
         num_adapters=options.get("max_loras"),
         text_only=options.get("text_only", False),

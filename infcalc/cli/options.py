@@ -104,6 +104,13 @@ BESIDES = (
         kind=_Whole,
         text="Draft tokens of the model's own MTP layers, which are then loaded and cached. [none]",
     ),
+    _deployment(
+        "draft_model",
+        "--draft-model",
+        kind=_Text,
+        text="A published head or a model that drafts: loaded and cached beside the model. [none]",
+    ),
+    _deployment("num_draft_tokens", "--num-draft-tokens", kind=_Whole, text="Tokens that it drafts in a round. [3]"),
     _deployment("lora_rank", "--lora-rank", kind=_Whole, text="Largest rank of LoRA adapters. [no adapters]"),
     _deployment("max_loras", "--max-loras", kind=_Whole, text="LoRA adapters held at once. [1]"),
     Option(

@@ -56,6 +56,8 @@ class Settings:
     max_num_batched_tokens: int
     num_draft_tokens: int = 0
     with_mtp: bool = False
+    draft_layers: tuple[tuple[Mixer, int], ...] = ()
+    """Mixers of a separate draft and how many layers have each: they cache every token too, on the last stage."""
     dcp: int = 1
     prefix_caching: bool = True
     num_slots: int = 1
@@ -120,6 +122,8 @@ def plan(
     10 x 16 x 8,192 = 1,310,720 bytes in bf16.
     """
     counted = _counted_mixers(model, parallelism, stage, with_mtp=settings.with_mtp)
+    if stage == parallelism.pp - 1:
+        counted += settings.draft_layers
     flight = rules.in_flight_steps * settings.max_num_batched_tokens
     fixed, decoding = (
         sum(_compressed_fixed(mixer, kv, tokens) * layers for mixer, layers in counted) for tokens in (flight, 0)
@@ -465,8 +469,12 @@ def decoding_bytes(cut: PagePlan, num_tokens: int, settings: Settings) -> int:
 
 
 def decoding_blocks(cut: PagePlan, num_tokens: int, rules: EngineRules, settings: Settings) -> int:
-    """Return the blocks that a sequence of ``num_tokens`` holds while it decodes."""
-    taken = 0
+    """Return the blocks that a sequence of ``num_tokens`` holds while it decodes.
+
+    Drafts have slots after it before they are accepted, as far as its longest length goes. Source: vLLM
+    ``num_lookahead_tokens`` of ``KVCacheManager.allocate_slots``.
+    """
+    taken, with_slots = 0, max(num_tokens, min(num_tokens + settings.num_draft_tokens, settings.max_model_len))
     for group in cut.groups:
         if group.recurrent:
             taken += (rules.recurrent_pages if settings.prefix_caching else 1) + settings.num_draft_tokens
@@ -476,7 +484,7 @@ def decoding_blocks(cut: PagePlan, num_tokens: int, rules: EngineRules, settings
                 1 if num_tokens > group.window_tokens else 0
             )
         else:
-            taken += _ceil(_ceil(num_tokens, settings.dcp), group.block_tokens)
+            taken += _ceil(_ceil(with_slots, settings.dcp), group.block_tokens)
     return taken
 
 

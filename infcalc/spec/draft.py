@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from infcalc.frozen import frozen
 
+_BYTES_PER_ELEMENT = 2
+
 
 @frozen
 class Draft:
@@ -29,3 +31,8 @@ class Draft:
     """Tokens it can propose, where fewer than the target's."""
     source: str = ""
     date: str = ""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its own weights: heads are published in 16 bit."""
+        return (self.core_parameters + self.lm_head_parameters) * _BYTES_PER_ELEMENT
