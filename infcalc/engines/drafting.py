@@ -102,9 +102,11 @@ def draft_pace(engine: str, version: str | None, steps: Pace) -> DraftPace:
     needs ``enforce_eager``).
     """
     known = _LOOPS.get(engine, ())
-    at: tuple[int, ...] = (999,) if version is None else parse_version(version.partition("+")[0])
-    if version is not None and version.endswith("+v0"):
-        at = min(at, (0, 7, 99))
+    at: tuple[int, ...] = (999,)
+    if known and version is not None:
+        at = parse_version(version.partition("+")[0])
+        if version.endswith("+v0"):
+            at = min(at, (0, 7, 99))
     if not known or at < known[0].version:
         return DraftPace(
             pass_s=steps.per_step_s,

@@ -44,7 +44,7 @@ UNIT = re.compile(
     ^num_\w+$                                        # a count
     | (^|_)(bytes|bits|s|tokens|flop|watt|usd|fraction)(_low|_high)?$
     | (_bytes|_flop|_tokens|_usd)?_per_(s|hour|byte)(_low|_high)?$
-    | (^|_)(bytes|tokens)_per_(token|round|request|entry)(_per_gpu)?(_low|_high)?$
+    | (^|_)(bytes|tokens)_per_(token|round|request|entry|sequence)(_per_gpu)?(_low|_high)?$
     | _bytes_(per_gpu|cluster)$                      # bytes, of which part
     | (^|_)parameters$                               # a count
     """,
@@ -60,7 +60,7 @@ BARE = {
     **dict.fromkeys(
         words(
             "null_blocks recurrent_pages in_flight_steps kv_blocks kv_blocks_low kv_blocks_high sequence_blocks cases "
-            "skipped"
+            "skipped predicted_so"
         ),
         "a count of what it names",
     ),
@@ -69,7 +69,10 @@ BARE = {
         "elements, a rank of matrices, or the unit of another field",
     ),
     **dict.fromkeys(
-        words("rows columns copies heads layers items sequences sequences_low sequences_high elements"),
+        words(
+            "rows columns copies heads layers draft_layers items elements sequences sequences_low sequences_high "
+            "sequences_with sequences_without sequences_forgone"
+        ),
         "a count of what it names",
     ),
     **dict.fromkeys(
@@ -115,6 +118,8 @@ BARE = {
         words("acceptance acceptance_low acceptance_high alpha rates survival_rates"),
         "a probability, the field's word",
     ),
+    "bits_per_element": "bits, of each of them",
+    "tree_width": "tokens of each sequence in a pass of its drafter",
     "kv_bytes_per_token_bf16": "bytes per token, and at which precision",
     **dict.fromkeys(words("since until least_capability below_capability"), "versions"),
     **dict.fromkeys(
