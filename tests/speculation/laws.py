@@ -64,7 +64,7 @@ def chi_square_z(counts: Laws, chances: Laws) -> float:
         return 0.0
     chi = float(((seen - due) ** 2 / due).sum())
     spread = 2 / (9 * freedom)
-    return ((chi / freedom) ** (1 / 3) - 1 + spread) / math.sqrt(spread)
+    return (math.cbrt(chi / freedom) - 1 + spread) / math.sqrt(spread)
 
 
 def expected_of_chain(target: Model, draft: Model, vocab_size: int, length: int, *, by_match: bool = False) -> float:
@@ -89,7 +89,7 @@ def expected_of_tree(target: Model, draft: Model, shape: TreeShape, siblings: Si
         if not nodes or chance == 0:
             return 0.0
         found = outcomes(target(context[None])[0], draft(context[None])[0], len(nodes), siblings)
-        return sum(
+        return math.fsum(
             chance * float(found[rank, token]) + below(child, np.append(context, token), chance * found[rank, token])
             for rank, child in enumerate(nodes)
             for token in np.flatnonzero(found[rank])
