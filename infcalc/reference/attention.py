@@ -86,6 +86,28 @@ def row_by_row(
     return _ungrouped(outputs)
 
 
+def by_mask(
+    queries: NDArray[np.float64],
+    keys: NDArray[np.float64],
+    values: NDArray[np.float64],
+    scale: float,
+    visible: Visible,
+    *,
+    seen: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """Return the same for the rows of a tree: each query over the tokens that its row of ``seen`` (n, T) names.
+
+    Those are its path, itself at the end, so that there are as many of them as its position says. They are taken
+    together: the bits are those of the path as a sequence of its own by :func:`row_by_row`.
+    """
+    outputs = []
+    for query, row in zip(queries, seen, strict=True):
+        path = np.flatnonzero(row)
+        held_keys, held_values = np.take(keys, path, axis=1), np.take(values, path, axis=1)
+        outputs.append(row_by_row(query[None], held_keys, held_values, scale, visible))
+    return np.concatenate(outputs)
+
+
 def tiled(
     queries: NDArray[np.float64],
     keys: NDArray[np.float64],

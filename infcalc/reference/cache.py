@@ -10,6 +10,8 @@ from infcalc.errors import CacheOverflow
 from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 
@@ -186,6 +188,17 @@ class PagedCache:
         slots = positions % self.block_tokens
         self.keys[layer, blocks, :, slots] = keys
         self.values[layer, blocks, :, slots] = values
+
+    def move(self, table: tuple[int, ...], sources: Sequence[int], start: int) -> None:
+        """Move the tokens at positions ``sources`` to ``start`` and behind, in every layer.
+
+        Thus the accepted path of a tree of drafts comes to lie behind what was there before it.
+        """
+        blocks = np.array(table, dtype=np.intp)
+        source, target = np.array(sources, dtype=np.intp), np.arange(start, start + len(sources))
+        for pool in (self.keys, self.values):
+            moved = pool[:, blocks[source // self.block_tokens], :, source % self.block_tokens]
+            pool[:, blocks[target // self.block_tokens], :, target % self.block_tokens] = moved
 
     def gather(
         self, layer: int, table: tuple[int, ...], num_tokens: int

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 
 from infcalc.frozen import frozen
-from infcalc.reference.attention import first_visible
+from infcalc.reference.attention import by_mask, first_visible
 from infcalc.reference.cache import CacheShape
 from infcalc.reference.elementwise import rms_norm, rotate
 from infcalc.spec.layers import GroupedAttention, LatentAttention, QkNorm, Reach
@@ -29,10 +29,15 @@ if TYPE_CHECKING:
 
 @frozen
 class Segment:
-    """The rows of a batch that belong to one sequence: consecutive positions, and where its keys and values lie."""
+    """The rows of a batch that belong to one sequence, and where its keys and values lie.
+
+    Rows stand at consecutive positions and see what is before them; those of a tree of drafts see what ``seen`` (rows,
+    tokens of the store) says.
+    """
 
     rows: slice
     store: Store
+    seen: NDArray[np.bool_] | None = None
 
 
 @frozen
@@ -151,5 +156,8 @@ def _attended(
     outputs = []
     for segment in step.segments:
         held_keys, held_values = segment.store.extend(step.layer, keys[segment.rows], values[segment.rows])
-        outputs.append(step.arithmetic.attend(queries[segment.rows], held_keys, held_values, scale, visible))
+        if segment.seen is None:
+            outputs.append(step.arithmetic.attend(queries[segment.rows], held_keys, held_values, scale, visible))
+        else:
+            outputs.append(by_mask(queries[segment.rows], held_keys, held_values, scale, visible, seen=segment.seen))
     return np.concatenate(outputs)

@@ -51,6 +51,25 @@ def random_weights(model: Model, seed: int) -> Weights:
     return Weights(outside=outside, layers=layers)
 
 
+def blurred(weights: Weights, noise_fraction: float, seed: int) -> Weights:
+    """Return ``weights`` with normal noise on every array, ``noise_fraction`` of its spread: a draft for its target.
+
+    >>> from infcalc.reference.weights import Weights
+    >>> given = Weights(outside={"lm_head": np.eye(2)}, layers=())
+    >>> bool((blurred(given, 0.0, seed=1).outside["lm_head"] == np.eye(2)).all())
+    True
+    """
+    generator = np.random.default_rng(seed)
+
+    def blur(group: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+        return {
+            name: array + noise_fraction * array.std() * generator.standard_normal(array.shape)
+            for name, array in group.items()
+        }
+
+    return Weights(outside=blur(weights.outside), layers=tuple(blur(group) for group in weights.layers))
+
+
 def _drawn(tensor: Tensor, generator: np.random.Generator) -> NDArray[np.float64]:
     copies = (tensor.copies,) if tensor.name == "norm" or tensor.name.startswith("experts.") else ()
     columns = (tensor.columns,) if tensor.columns > 1 else ()
