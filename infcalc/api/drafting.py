@@ -10,6 +10,7 @@ from infcalc.api.crowding import FullLoad, full_load
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, merged_inputs, resolve, single_kv_dtype
 from infcalc.api.drafters import KnownDraft, named_draft, own_layers
 from infcalc.api.rounds import Passes, Rig, passes_of, rig_of, target_timer
+from infcalc.api.simulated_drafting import SimulationAsk, contested, explained, is_chain
 from infcalc.api.sizing import (
     batch_warnings,
     check_contexts,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from infcalc.spec.explain import Explanation
     from infcalc.spec.kv import KvFormat
     from infcalc.spec.model import Model
+    from infcalc.speculation.contest import ContestRow
     from infcalc.speculation.priced import Drafting
     from infcalc.speculation.published import Profile
 
@@ -78,6 +80,9 @@ class SpeculateResult:
     full_load: tuple[FullLoad, ...]
     """What drafting displaces, and whether it pays on a server whose memory is full."""
     memory: tuple[MemoryItem, ...] = ()
+    simulated_method: str | None = None
+    """The chain whose acceptance and cost ``simulation`` takes, where one was asked for."""
+    simulation: tuple[ContestRow, ...] = ()
 
 
 @frozen
@@ -99,6 +104,8 @@ class DraftAsk:
     """Drafts in which they were accepted."""
     batch: int | None = None
     """Sequences in the target's step; None: one."""
+    simulation: SimulationAsk | None = None
+    """Chains against trees, run round by round; None: none."""
 
 
 def speculate(
@@ -166,10 +173,12 @@ def speculate(
                     value=draft.acceptance or "published",
                     origin=_acceptance_origin(draft),
                 ),
+                *(draft.simulation.inputs() if draft.simulation else ()),
             )
         )
         if explain:
             explanations += [text for row in result.rows for text in explain_row(row)]
+            explanations += explained(result.simulation)
     return Answer(
         command="speculate",
         results=tuple(results),
@@ -247,6 +256,8 @@ def _check(draft: DraftAsk) -> None:
         raise UsageError(
             f"{length} draft tokens", place="--num-draft-tokens", hint=f"a whole number from 1 to {_MAX_DRAFT_TOKENS}"
         )
+    if draft.simulation is not None:
+        draft.simulation.check()
 
 
 def _result(
@@ -262,7 +273,6 @@ def _result(
     ways = tuple(_drafting(rig, method, draft, own.get(method)) for method in methods)
     draftings = tuple(drafting for drafting, _ in ways)
     target = target_timer(rig)
-    found = rows(draftings, target, batch=batch, max_batch=max_batch)
     loads = (
         full_load(
             rig,
@@ -274,6 +284,14 @@ def _result(
         )
         for method, (drafting, passes) in zip(methods, ways, strict=True)
     )
+    found = rows(draftings, target, batch=batch, max_batch=max_batch)
+    chain: str | None = None
+    simulation: tuple[ContestRow, ...] = ()
+    if draft.simulation is not None:
+        pairs = tuple(zip(draftings, found, strict=True))
+        # A given acceptance is taken for that of a chain, whatever method is named.
+        chains = tuple(pair for pair in pairs if is_chain(pair[0])) or (pairs if draft.acceptance else ())
+        chain, simulation = contested(chains, target, draft.simulation, max_batch=max_batch)
     return SpeculateResult(
         model=deployment.model.name,
         gpu=deployment.gpu.name,
@@ -286,6 +304,8 @@ def _result(
         by_batch=by_batch(draftings, target, CURVE_BATCHES),
         full_load=tuple(load for load in loads if load is not None),
         memory=_memory(drafters, deployment, form, context, found),
+        simulated_method=chain,
+        simulation=simulation,
     )
 
 

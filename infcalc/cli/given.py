@@ -11,6 +11,7 @@ from infcalc.units import GIB, parse_quantity, parse_tokens
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from infcalc.api.simulated_drafting import SimulationAsk
     from infcalc.api.users import Load
     from infcalc.cli.options import Option
 
@@ -44,6 +45,23 @@ def refuse_empty_arguments(names: Iterable[str], options: Mapping[str, Any]) -> 
         if isinstance(value, str) and not value.strip():
             hint = "name a file, or - for standard input" if name == "file" else "name it, or leave it out"
             raise UsageError("an empty name", place=name.upper(), hint=hint)
+
+
+def simulation_from(options: Mapping[str, Any]) -> SimulationAsk | None:
+    """Return the simulation of a command's options, where one is asked for.
+
+    Raises:
+        UsageError: a seed, and nothing to draw.
+
+    """
+    rounds, seed = options["simulate"], options["seed"]
+    if rounds is None:
+        if seed is not None:
+            raise UsageError("a seed, and nothing to draw", place="--seed", hint="add --simulate 100000")
+        return None
+    from infcalc.api.simulated_drafting import SimulationAsk  # noqa: PLC0415 - one command asks for it
+
+    return SimulationAsk(num_rounds=rounds, seed=seed or 0)
 
 
 def ask_from(options: Mapping[str, Any]) -> Ask:

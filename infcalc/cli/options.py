@@ -320,6 +320,22 @@ DRAFTING = (
         help="One number: uniform. A list (0.7,0.5,0.3): survival by position, as vLLM prints. [published]",
         group="Question",
     ),
+    Option(
+        name="simulate",
+        flags=("--simulate",),
+        kind=_Whole,
+        default=None,
+        help="Run so many rounds of chains and trees with the fastest chain's acceptance. [none]",
+        group="Question",
+    ),
+    Option(
+        name="seed",
+        flags=("--seed",),
+        kind=_Whole,
+        default=None,
+        help="Seed of the simulation. [0]",
+        group="Question",
+    ),
 )
 
 COUNTERS = (

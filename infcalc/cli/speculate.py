@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from infcalc.api.drafting import DraftAsk, speculate
-from infcalc.cli.given import ask_from, contexts_from, real_numbers, single, split, whole_numbers
+from infcalc.cli.given import (
+    ask_from,
+    contexts_from,
+    real_numbers,
+    simulation_from,
+    single,
+    split,
+    whole_numbers,
+)
 from infcalc.cli.options import BATCHES, CATALOG, CONTEXT, COUNTERS, DEPLOYMENT, DRAFTING, OUTPUT
 from infcalc.cli.render import render
 from infcalc.report.table import View
@@ -26,6 +34,7 @@ def run(options: dict[str, Any]) -> int:
         accepted_tokens=whole_numbers(options["accepted"], "--accepted"),
         num_drafts=options["drafted"],
         batch=single(whole_numbers(options["batch"], "--batch"), "--batch"),
+        simulation=simulation_from(options),
     )
     answer = speculate(ask_from(options), draft, contexts=contexts_from(options), explain=options["explain"])
 

@@ -123,7 +123,7 @@ def outcomes(target: Laws, draft: Laws, num_children: int, siblings: Siblings) -
             found, reached, left = [], 1.0, target
             for _ in range(num_children):
                 found.append(reached * np.minimum(left, draft))
-                reached *= 1 - float(overlap(left, draft))
+                reached *= max(0.0, 1 - float(overlap(left, draft)))
                 left = residual(left, draft)
             return np.stack(found)
         case Siblings.WITHOUT_REPLACEMENT:

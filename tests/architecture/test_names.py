@@ -136,6 +136,7 @@ BARE = {
     **dict.fromkeys(words("line number starts"), "a position in a file, or a count of what it names"),
     **dict.fromkeys(words("rounds first_round rounds_by_drafted max_depth"), "a count of what it names"),
     "parents": "which one, not how many",
+    "standard_errors": "in standard errors of the value beside it",
     **dict.fromkeys(words("knots sharpness"), "logarithms base 2 of tokens or bytes; an exponent"),
     "fractions": "of a peak, the values of a curve",
     **dict.fromkeys(words("limit knee values"), "in the unit of the quantity or variable beside it"),

@@ -71,6 +71,13 @@ def test_equal_laws_accept_and_disjoint_ones_do_not(siblings: Siblings) -> None:
     assert acceptance_by_rank(law, law, 2, siblings)[0] == pytest.approx(first)
 
 
+def test_laws_equal_but_for_rounding_leave_nothing_below_zero() -> None:
+    target = np.array([0.1] * 10)
+    draft = target / target.sum()
+    for siblings in (Siblings.WITH_REPLACEMENT, Siblings.WITHOUT_REPLACEMENT):
+        assert min(acceptance_by_rank(target, draft * (1 + 1e-15), 3, siblings)) >= 0
+
+
 def test_children_are_proposed_by_their_rule() -> None:
     generator = np.random.default_rng(4)
     many = np.tile([0.5, 0.3, 0.2, 0.0], (4000, 1))

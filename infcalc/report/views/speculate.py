@@ -10,6 +10,8 @@ from infcalc.speculation.priced import Breakeven
 from infcalc.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from infcalc.api.answer import Answer
     from infcalc.api.drafting import SpeculateResult
     from infcalc.speculation.priced import BatchPoint, SpeculationRow
@@ -69,8 +71,17 @@ def view(answer: Answer[SpeculateResult]) -> View:
     )
     return view_of(
         answer,
-        tables=(table, *(_by_batch(one, several=several) for one in answer.results), _full_load(answer), memory),
-        findings=tuple(_finding(one) for one in answer.results),
+        tables=(
+            table,
+            *(_by_batch(one, several=several) for one in answer.results),
+            _full_load(answer),
+            memory,
+            *(_contest(one) for one in answer.results if one.simulation),
+        ),
+        findings=(
+            *(_finding(one) for one in answer.results),
+            *(text for one in answer.results for text in _winners(one)),
+        ),
         notes=sources,
     )
 
@@ -144,6 +155,49 @@ def _full_load(answer: Answer[SpeculateResult]) -> Table:
     )
 
 
+def _contest(result: SpeculateResult) -> Table:
+    """Return counted against expected tokens per round of each simulated shape, and what it is worth."""
+    first = result.simulation[0]
+    return Table(
+        title=(
+            f"Chains and trees with the acceptance of {result.simulated_method} for {result.model}: "
+            f"{first.num_rounds:,} simulated rounds each, and the speedup at a batch"
+        ),
+        columns=(
+            Column(key="name", heading="shape", left=True),
+            Column(key="verified_tokens", heading="verified", show=count),
+            Column(key="tokens_per_round", heading="per round", text_key="counted"),
+            Column(key="expected_tokens_per_round", heading="formula", show=_three),
+            Column(key="standard_errors", heading="off by", show=_errors, aside=True),
+            *(
+                Column(key=f"speedup_at_{price.batch}", heading=f"at {price.batch:,}", show=_factor)
+                for price in first.prices
+            ),
+        ),
+        rows=tuple(
+            {
+                "name": row.name,
+                "verified_tokens": row.verified_tokens,
+                "tokens_per_round": row.tokens_per_round,
+                "counted": f"{row.tokens_per_round:.3f} +/- {row.tokens_per_round_high - row.tokens_per_round:.3f}",
+                "expected_tokens_per_round": row.expected_tokens_per_round,
+                "standard_errors": row.standard_errors,
+            }
+            | {f"speedup_at_{price.batch}": price.speedup for price in row.prices}
+            for row in result.simulation
+        ),
+    )
+
+
+def _winners(result: SpeculateResult) -> Iterator[str]:
+    """Yield which shape wins at each batch, by the closed form."""
+    for index, price in enumerate(result.simulation[0].prices if result.simulation else ()):
+        best = max(result.simulation, key=lambda row: row.prices[index].speedup)
+        gain = best.prices[index].speedup
+        verdict = f"is the fastest, {gain:.2f}x" if gain > 1 else f"loses least, {gain:.2f}x"
+        yield f"simulated {result.simulated_method} at batch {price.batch}: {best.name} {verdict}"
+
+
 def _finding(result: SpeculateResult) -> str:
     best = max(result.rows, key=lambda row: row.speedup)
     where = f"{result.model} on {result.num_gpus} x {result.gpu} at batch {result.batch}"
@@ -176,6 +230,14 @@ def _breakeven(row: SpeculationRow, max_batch: int) -> str:
 
 def _factor(value: object) -> str:
     return f"{value:.2f}x" if isinstance(value, int | float) else str(value)
+
+
+def _three(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, int | float) else str(value)
+
+
+def _errors(value: object) -> str:
+    return f"{value:+.1f} SE" if isinstance(value, int | float) else str(value)
 
 
 def _two(value: object) -> str:
