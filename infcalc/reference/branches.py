@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from infcalc.kvcache.manager import KvCacheManager
+    from infcalc.kvcache.surface import KvManager
     from infcalc.reference.cache import PagedCache
     from infcalc.reference.transformer import Transformer
 
@@ -31,7 +31,7 @@ class Branches:
     """
 
     def __init__(
-        self, transformer: Transformer, manager: KvCacheManager, cache: PagedCache, *, sequence_id: int = 0
+        self, transformer: Transformer, manager: KvManager, cache: PagedCache, *, sequence_id: int = 0
     ) -> None:
         self.transformer = transformer
         self.num_passes = 0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from infcalc.errors import CacheOverflow
 from infcalc.kvcache.manager import KvCacheManager
+from infcalc.kvcache.radix_manager import RadixCacheManager
 from infcalc.reference.arithmetic import BATCHED
 from infcalc.reference.branches import END, Branches
 from infcalc.reference.cache import NoCache, PagedCache
@@ -197,6 +198,24 @@ def test_sampled_drafts_write_what_the_same_chance_writes_without_a_cache(kind: 
         alone = written(np.array(PROMPT), 1, 12, run, np.random.default_rng(seed))
         assert list(made.tokens) == alone.tokens[0].tolist()
         assert made.rounds == alone.rounds
+
+
+def test_a_radix_cache_serves_as_well_and_shares_prefixes() -> None:
+    made, temperature = transformer("gqa"), 0.8
+    manager = RadixCacheManager(60, BLOCK)
+    cache = PagedCache(made.cache_shape, 60, BLOCK)
+    found = []
+    for sequence_id in range(2):
+        target = Branches(made, manager, cache, sequence_id=sequence_id)
+        target.begin(PROMPT)
+        proposer = StaticProposer(branches(blurred_one("gqa", 0.3)), full_tree(2, 2), Siblings.WITHOUT_REPLACEMENT)
+        found.append(
+            generated(target, proposer, PROMPT, 20, np.random.default_rng(4), temperature_fraction=temperature).tokens
+        )
+        target.end()
+        manager.check_invariants()
+    assert found[0] == found[1]
+    assert manager.hits.num_hit_tokens == BLOCK
 
 
 def test_each_token_goes_through_each_model_once() -> None:
