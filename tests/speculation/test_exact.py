@@ -71,21 +71,25 @@ def test_temperature() -> None:
     assert tempered(logits, 1e6)[0] == pytest.approx([1 / 3] * 3, abs=1e-5)
 
 
-class Highest(np.random.Generator):
-    """Chance at its upper end."""
+class Constant(np.random.Generator):
+    """Chance that always says the same."""
+
+    value = 0.0
 
     def random(self, size: object = None) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:  # type: ignore[override]
         assert isinstance(size, tuple)
-        return np.full(size, np.nextafter(1.0, 0.0))
+        return np.full(size, self.value)
 
 
 @given(law=laws())
 def test_a_token_without_probability_is_never_drawn(law: Laws) -> None:
     held = np.flatnonzero(law)
-    highest = Highest(np.random.PCG64(0))
-    assert sampled(law, highest) == held[-1]
-    lowest = np.random.default_rng(0)
-    assert set(sampled(np.tile(law, (200, 1)), lowest).tolist()) <= set(held.tolist())
+    for value, token in ((0.0, held[0]), (np.nextafter(1.0, 0.0), held[-1])):
+        chance = Constant(np.random.PCG64(0))
+        chance.value = value
+        assert sampled(law, chance) == token
+    drawn = sampled(np.tile(law, (200, 1)), np.random.default_rng(0))
+    assert set(drawn.tolist()) <= set(held.tolist())
 
 
 def test_a_law_without_mass_has_no_token() -> None:

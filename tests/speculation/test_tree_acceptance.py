@@ -136,6 +136,11 @@ def test_extremes_of_the_best_shape() -> None:
     assert best_shape(3, [(0.5,)], max_depth=0) == chain(0)
 
 
+def test_operations_of_a_tree_count_what_is_expanded_and_what_is_verified() -> None:
+    # Certain acceptance: 4 tokens for 7 expanded nodes of the draft and 15 of the target.
+    assert tree_operations_increase(BINARY, [(1.0, 0.0)], 0.1) == pytest.approx((7 * 0.1 + 15) / 4)
+
+
 def test_breakeven_of_a_tree() -> None:
     even = tree_breakeven_alpha(BINARY, 0.1, 0.05)
     assert even is not None
