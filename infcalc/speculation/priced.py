@@ -18,6 +18,7 @@ Not counted: the draft's own prefill, and that tokens of one sequence share expe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
@@ -35,6 +36,7 @@ from infcalc.speculation.linear import (
     tokens_per_round,
 )
 from infcalc.speculation.published import Drafter
+from infcalc.speculation.spread import tokens_per_round_variance
 from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
@@ -106,9 +108,10 @@ class SpeculationRow:
     """What one way of drafting gives at one batch, at its best draft length.
 
     ``acceptance`` is the uniform acceptance that yields the same tokens per round at this length, ``survival_rates``
-    what it was computed from. ``num_passes`` of the drafter propose the ``num_draft_tokens``. ``cost_ratio`` is one
-    pass over one plain step, ``verify_ratio`` the verifying step over a plain one, ``fixed_ratio`` what a round costs
-    besides. ``speedup_low`` and ``speedup_high`` span acceptance from low to high and :data:`PRICING_BAND`.
+    what it was computed from, ``deviation_tokens`` the standard deviation of the tokens of one round. ``num_passes`` of
+    the drafter propose the ``num_draft_tokens``. ``cost_ratio`` is one pass over one plain step, ``verify_ratio`` the
+    verifying step over a plain one, ``fixed_ratio`` what a round costs besides. ``speedup_low`` and ``speedup_high``
+    span acceptance from low to high and :data:`PRICING_BAND`.
     """
 
     method: str
@@ -129,6 +132,9 @@ class SpeculationRow:
     breakeven: Breakeven
     breakeven_batch: int | None
     """Largest batch with a gain at this draft length; None when ``breakeven`` is always or never."""
+    breakeven_acceptance: float | None
+    """Uniform acceptance below which this length loses time at this batch; None when even certain acceptance does."""
+    deviation_tokens: float
     cost_ratio: float
     verify_ratio: float
     fixed_ratio: float
@@ -354,7 +360,7 @@ def explain_row(row: SpeculationRow) -> tuple[Explanation, ...]:
     """Return how tokens per round, speedup and break-even of a row came about."""
     survivors = " + ".join(["1", *(f"{rate:.3g}" for rate in row.survival_rates)])
     source = Input(name="s", value=row.survival_rates, origin=row.acceptance_source)
-    plain = format_seconds(row.plain_step_s)
+    plain, even = format_seconds(row.plain_step_s), row.breakeven_acceptance
     parts = (
         f"verify {row.verified_tokens} tokens {row.verify_ratio:.3f} + {row.num_passes} passes x "
         f"{row.cost_ratio:.3f} + fixed {row.fixed_ratio:.3f} plain steps of {plain} = {format_seconds(row.round_s)}"
@@ -380,6 +386,14 @@ def explain_row(row: SpeculationRow) -> tuple[Explanation, ...]:
             ),
         ),
         Explanation(
+            quantity="breakeven_acceptance",
+            formula="uniform acceptance with E = round / plain step",
+            substituted=(
+                f"E = {row.round_s / row.plain_step_s:.3f} of {row.num_draft_tokens + 1}: "
+                + ("more than certain acceptance yields" if even is None else f"{even:.3f}")
+            ),
+        ),
+        Explanation(
             quantity="breakeven_batch",
             formula="largest batch with S > 1 at this draft length",
             substituted=row.breakeven if row.breakeven_batch is None else f"batch {row.breakeven_batch}",
@@ -397,6 +411,13 @@ def _draft_step(drafting: Drafting, target: StepTimer, batch: int) -> float:
     return drafting.cost.cost_ratio * target(batch, 1)
 
 
+def _breakeven_acceptance(tokens: float, num_draft_tokens: int) -> float | None:
+    """Return the uniform acceptance that yields as many ``tokens`` per round as the round takes plain steps."""
+    if tokens > num_draft_tokens + 1:
+        return None
+    return alpha_of_tokens_per_round(max(1.0, tokens), num_draft_tokens)
+
+
 def _row(drafting: Drafting, target: StepTimer, batch: int, max_batch: int) -> SpeculationRow:
     best = best_length(drafting, target, batch)
     plain_s = target(batch, 1)
@@ -405,6 +426,7 @@ def _row(drafting: Drafting, target: StepTimer, batch: int, max_batch: int) -> S
     known = (drafting.acceptance, drafting.low, drafting.high)
     tokens = [tokens_per_round(acceptance, best) for acceptance in known]
     gains = [speedup_at(drafting, target, batch, best, acceptance=acceptance) for acceptance in known]
+    round_s = round_time(drafting, target, batch, best)
     state, at_batch = breakeven_batch(drafting, target, best, max_batch=max_batch)
     return SpeculationRow(
         method=drafting.method,
@@ -424,11 +446,13 @@ def _row(drafting: Drafting, target: StepTimer, batch: int, max_batch: int) -> S
         speedup_high=PRICING_BAND[1] * max(gains),
         breakeven=state,
         breakeven_batch=at_batch,
+        breakeven_acceptance=_breakeven_acceptance(round_s / plain_s, best),
+        deviation_tokens=math.sqrt(tokens_per_round_variance(drafting.acceptance, best)),
         cost_ratio=_draft_step(drafting, target, batch) / plain_s,
         verify_ratio=target(batch, verified) / plain_s,
         fixed_ratio=_fixed_s(drafting, target) / plain_s,
         plain_step_s=plain_s,
-        round_s=round_time(drafting, target, batch, best),
+        round_s=round_s,
         acceptance_source=drafting.acceptance_source,
         cost_source=drafting.cost_source,
     )

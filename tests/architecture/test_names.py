@@ -115,7 +115,7 @@ BARE = {
         "a ratio of two equal units",
     ),
     **dict.fromkeys(
-        words("acceptance acceptance_low acceptance_high alpha rates survival_rates"),
+        words("acceptance acceptance_low acceptance_high breakeven_acceptance alpha rates survival_rates"),
         "a probability, the field's word",
     ),
     "bits_per_element": "bits, of each of them",

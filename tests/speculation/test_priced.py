@@ -20,6 +20,7 @@ from infcalc.speculation.priced import (
     speedup_at,
 )
 from infcalc.speculation.published import PROFILES, Method
+from infcalc.speculation.spread import tokens_per_round_variance
 from infcalc.units import GB
 
 PLAIN_S = 0.01
@@ -205,6 +206,22 @@ def test_row_states_the_uniform_acceptance_of_its_length() -> None:
     assert row.verified_tokens == 5
 
 
+@pytest.mark.parametrize("knee", [1, 8, 64])
+@pytest.mark.parametrize("length", [1, 3, 7])
+def test_at_the_acceptance_that_is_needed_there_is_neither_gain_nor_loss(length: int, knee: int) -> None:
+    cost = DraftCost(cost_ratio=0.1)
+    row = only(chain(0.8, length, cost=cost), knee_at(knee))
+    needed = row.breakeven_acceptance
+    assert (needed is None) == (knee == 1)
+    if needed is None:
+        assert speedup_at(chain(1.0, length, cost=cost), knee_at(knee), 1, length) < 1
+    else:
+        assert speedup_at(chain(needed, length, cost=cost), knee_at(knee), 1, length) == pytest.approx(1)
+        assert (row.speedup > 1) == (needed < 0.8)
+    variance = tokens_per_round_variance(chain(0.8, length).acceptance, length)
+    assert row.deviation_tokens == pytest.approx(variance**0.5)
+
+
 def test_bad_input_is_refused() -> None:
     with pytest.raises(UsageError, match="batch 0"):
         rows([chain()], flat, batch=0)
@@ -237,7 +254,11 @@ def test_memory_of_drafting_has_its_line_items() -> None:
 
 def test_explanation_of_a_row() -> None:
     row = only(chain(0.8, 2, cost=DraftCost(cost_ratio=0.1)), flat)
-    tokens, gain, breakeven = explain_row(row)
+    tokens, gain, needed, breakeven = explain_row(row)
     assert tokens.substituted == "1 + 0.8 + 0.64 = 2.440"
     assert gain.substituted.startswith("2.440 x 10 ms / 12 ms = 2.033 (verify 3 tokens 1.000 + 2 passes x 0.100")
+    # 1 + a + a^2 = 1.2.
+    assert needed.substituted == "E = 1.200 of 3: 0.171"
     assert breakeven.substituted == "always"
+    (hopeless,) = rows([chain(1.0, 2, cost=DraftCost(cost_ratio=2.0))], flat)
+    assert explain_row(hopeless)[2].substituted == "E = 5.000 of 3: more than certain acceptance yields"
