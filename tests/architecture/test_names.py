@@ -42,7 +42,7 @@ def dataclasses_of_the_package() -> tuple[type, ...]:
 UNIT = re.compile(
     r"""
     ^num_\w+$                                        # a count
-    | (^|_)(bytes|bits|s|tokens|flop|watt|usd|fraction)(_low|_high)?$
+    | (^|_)(bytes|bits|s|ps|tokens|flop|watt|usd|fraction)(_low|_high)?$
     | (_bytes|_flop|_tokens|_usd)?_per_(s|hour|byte)(_low|_high)?$
     | (^|_)(bytes|tokens)_per_(token|round|request|entry)(_per_gpu)?(_low|_high)?$
     | _bytes_(per_gpu|cluster)$                      # bytes, of which part
@@ -128,6 +128,7 @@ BARE = {
         ),
         "in the unit of the quantity beside it",
     ),
+    **dict.fromkeys(words("index text answer"), "which of them: a position, a text"),
     **dict.fromkeys(words("line number starts"), "a position in a file, or a count of what it names"),
     **dict.fromkeys(words("knots sharpness"), "logarithms base 2 of tokens or bytes; an exponent"),
     "fractions": "of a peak, the values of a curve",
