@@ -44,7 +44,7 @@ UNIT = re.compile(
     ^num_\w+$                                        # a count
     | (^|_)(bytes|bits|s|ps|tokens|flop|watt|usd|fraction)(_low|_high)?$
     | (_bytes|_flop|_tokens|_usd)?_per_(s|hour|byte)(_low|_high)?$
-    | (^|_)(bytes|tokens)_per_(token|round|request|entry)(_per_gpu)?(_low|_high)?$
+    | (^|_)(bytes|tokens|ps)_per_(token|round|request|entry)(_per_gpu)?(_low|_high)?$
     | _bytes_(per_gpu|cluster)$                      # bytes, of which part
     | (^|_)parameters$                               # a count
     """,
@@ -130,7 +130,7 @@ BARE = {
     ),
     **dict.fromkeys(words("index text answer"), "which of them: a position, a text"),
     **dict.fromkeys(words("line number starts"), "a position in a file, or a count of what it names"),
-    **dict.fromkeys(words("knots sharpness"), "logarithms base 2 of tokens or bytes; an exponent"),
+    **dict.fromkeys(words("knots sharpness tail_index"), "logarithms base 2 of tokens or bytes; exponents"),
     "fractions": "of a peak, the values of a curve",
     **dict.fromkeys(words("limit knee values"), "in the unit of the quantity or variable beside it"),
     "block_size": "tokens, by the name of the flag",
