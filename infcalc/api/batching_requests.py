@@ -12,7 +12,7 @@ from infcalc.frozen import frozen
 from infcalc.simulation.batch_shape import PS_PER_S
 from infcalc.simulation.request import Request
 from infcalc.spec.explain import Input
-from infcalc.workload.lengths import FORMS, described, parse_lengths, quantile_tokens
+from infcalc.workload.lengths import FORMS, described, mean_tokens, parse_lengths, quantile_tokens
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Ask, Deployment
@@ -79,6 +79,12 @@ def drawn_for(ask: Ask, deployment: Deployment, wanted: BatchingAsk) -> Drawn:
     prompts = _lengths(wanted.input_tokens, DEFAULT_PROMPTS, "--input-tokens")
     answers = _lengths(wanted.output_tokens, DEFAULT_ANSWERS, "--output-tokens")
     limit = limit_of(deployment)
+    if mean_tokens(prompts) + 1 > limit:
+        raise UsageError(
+            f"prompts of {mean_tokens(prompts):,.0f} tokens: model and server admit {limit:,} with the answer",
+            place="--input-tokens",
+            hint=f"at most {limit - 1:,}",
+        )
     asked = list(
         zip(
             _sizes(prompts, number, f"{seed} prompts"),

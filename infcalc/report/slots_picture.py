@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.report.plots import canvas, colours, finish
-from infcalc.report.views.batching import used
+from infcalc.report.views.batching import rate, used
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
@@ -28,12 +28,17 @@ def plot_batching(answer: Answer[BatchingResult], path: str) -> None:
     bands = [(result, one) for result in answer.results for one in result.policies]
     several = len(answer.results) > 1
     places = [(len(bands) - 1 - place) * (1 + _GAP) for place in range(len(bands))]
-    for (_, one), base, colour in zip(bands, places, colours(len(bands)), strict=True):
-        times = [moment for stretch in one.curve for moment in (stretch.start_s, stretch.end_s)]
-        shares = [base + stretch.slot_utilization_fraction for stretch in one.curve for _ in range(2)]
+    for (result, one), base, colour in zip(bands, places, colours(len(bands)), strict=True):
+        # Down to nothing after each stretch: between two of them there may be no step.
+        times = [moment for stretch in one.curve for moment in (stretch.start_s,) * 2 + (stretch.end_s,) * 2]
+        shares = [
+            base + share
+            for stretch in one.curve
+            for share in (0.0, stretch.slot_utilization_fraction, stretch.slot_utilization_fraction, 0.0)
+        ]
         axes.fill_between([0, one.makespan_s], base, base + 1, color=_GREY, linewidth=0)
         axes.fill_between(times, base, shares, color=colour, linewidth=0)
-        told = f"{one.throughput_tokens_per_s:,.4g} tokens/s, {used(one)}"
+        told = f"{rate(one.throughput_tokens_per_s)} tokens/{'step' if result.unit_steps else 's'}, {used(one)}"
         axes.annotate(told, (0, base + 1), textcoords="offset points", xytext=(2, 2), fontsize=8, color=_INK)
     axes.set_yticks(
         [base + 0.5 for base in places],

@@ -32,11 +32,11 @@ def view(answer: Answer[BatchingResult]) -> View:
     columns = (
         *(who if several else ()),
         Column(key="policy", heading="policy", left=True),
-        Column(key="latency_mean_s", heading="latency mean", show=_times(unit)),
+        Column(key="latency_mean_s", heading="latency", show=_times(unit)),
         Column(key="latency_p50_s", heading="p50", show=_times(unit)),
         Column(key="latency_p99_s", heading="p99", show=_times(unit)),
         Column(key="ttft_mean_s", heading="first token", show=_times(unit), aside=True),
-        Column(key="throughput_tokens_per_s", heading="tokens/step" if unit else "tokens/s", show=_rate),
+        Column(key="throughput_tokens_per_s", heading="tokens/step" if unit else "tokens/s", show=rate),
         Column(key="throughput_factor", heading=f"vs {first}", show=_factor),
         Column(key="slot_utilization_fraction", heading="slots used", show=_share),
         Column(key="slot_utilization_overall_fraction", heading="with the end", show=_share, aside=True),
@@ -52,10 +52,7 @@ def view(answer: Answer[BatchingResult]) -> View:
         for one in result.policies
     )
     shown = tuple(column for column in columns if column.key not in _RARE or any(row[column.key] for row in rows))
-    title = (
-        "The same requests under each policy (latency until the answer is returned; slots used: mean while requests "
-        "wait)"
-    )
+    title = "Each policy (latency until the answer is returned, mean first; slots used: while requests wait)"
 
     def drawn(width: int) -> str:
         return "\n\n".join(_chart(result, width, named=several) for result in answer.results if result.policies)
@@ -89,34 +86,42 @@ def _findings(result: BatchingResult) -> list[str]:
     best, static = by_name[str(result.fastest)], by_name.get(_STATIC)
     if best.latency_mean_s is None:
         return [f"{where}: no request fits into the cache of {result.cache_tokens:,} tokens"]
-    near = [name for name, one in by_name.items() if one is not best and _close(one, best)]
+    near = [name for name, one in by_name.items() if one not in {best, static} and _close(one, best)]
     also = f" ({', '.join(near)} within 1 %)" if near else ""
     if static is None or static.latency_mean_s is None or len(result.policies) == 1:
         return [f"{where}: {_pace(best, result)}{also}"]
     factor = best.throughput_tokens_per_s / static.throughput_tokens_per_s
     sooner = static.latency_mean_s / best.latency_mean_s
     if factor < _TIE and sooner < _TIE:
-        return [f"{where}: no policy gains much: {_pace(static, result)}; {_pace(best, result)}"]
-    why = (
-        f"why: under static {used(static)}, the others wait for the longest answer of their batch (the longest of all "
-        f"has {result.longest_answer_tokens:,} tokens, the mean {result.answer_tokens / result.num_requests:,.0f}); "
-        f"under {best.policy} {used(best)}"
-    )
+        return [f"{where}: {_pace(static, result)}; no policy gains more than {_TIE - 1:.0%}"]
     lines = [
         f"{where}: {_pace(best, result)}{also}",
         f"{_pace(static, result)}: {best.policy} gives {factor:.2f}x the tokens, and an answer {sooner:.2f}x as soon",
-        why,
+        _why(static, best, result),
     ]
     cost, least = static.usd_per_million_output_tokens, best.usd_per_million_output_tokens
-    if cost is not None and least is not None:
+    if cost is not None and least is not None and factor >= _TIE:
         lines.append(f"a million answer tokens cost {_usd(least)} USD under {best.policy}, {_usd(cost)} under static")
     return lines
 
 
+def _why(static: PolicyResult, best: PolicyResult, result: BatchingResult) -> str:
+    longest = (
+        f"the longest of all has {result.longest_answer_tokens:,} tokens, the mean "
+        f"{result.answer_tokens / result.num_requests:,.0f}"
+    )
+    if static.slot_utilization_fraction is None:
+        return f"why: under static answers are returned with the longest of their batch ({longest})"
+    return (
+        f"why: under static {used(static)}, the others wait for the longest answer of their batch ({longest}); under "
+        f"{best.policy} {used(best)}"
+    )
+
+
 def _pace(one: PolicyResult, result: BatchingResult) -> str:
     per = "tokens/step" if result.unit_steps else "tokens/s"
-    rate = f"{one.policy} gives {_rate(one.throughput_tokens_per_s)} {per}"
-    return f"{rate} and an answer after {_times(result.unit_steps)(one.latency_mean_s)} on average"
+    given = f"{one.policy} gives {rate(one.throughput_tokens_per_s)} {per}"
+    return f"{given} and an answer after {_times(result.unit_steps)(one.latency_mean_s)} on average"
 
 
 def _close(one: PolicyResult, best: PolicyResult) -> bool:
@@ -143,7 +148,8 @@ def _steps(value: object) -> str:
     return f"{count(value)} steps" if isinstance(value, int | float) else str(value)
 
 
-def _rate(value: object) -> str:
+def rate(value: object) -> str:
+    """Return a rate as people read it."""
     return (f"{value:,.0f}" if value >= _HUNDRED else f"{value:.3g}") if isinstance(value, int | float) else str(value)
 
 
