@@ -9,7 +9,7 @@ from infcalc.spec.explain import Explanation, Input
 from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
-    from infcalc.api.batching import BatchingResult
+    from infcalc.api.batching_policies import BatchingResult
     from infcalc.api.batching_requests import Drawn
     from infcalc.api.batching_runs import PolicyResult, Setting
     from infcalc.api.costing import Rent, Terms

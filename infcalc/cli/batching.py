@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infcalc.api.batching import batching
+from infcalc.api.batching_policies import batching
 from infcalc.cli.given import ask_from
 from infcalc.cli.loads import batching_from, terms_from
 from infcalc.cli.options import CATALOG, DEPLOYMENT, LENGTHS, OUTPUT, RATE, SCHEDULING, SEED, TERMS

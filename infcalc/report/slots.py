@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
-    from infcalc.api.batching import BatchingResult
+    from infcalc.api.batching_policies import BatchingResult
     from infcalc.api.batching_runs import PolicyResult
 
 _WIDTH = 96

@@ -9,7 +9,7 @@ from infcalc.report.views.batching import rate, used
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
-    from infcalc.api.batching import BatchingResult
+    from infcalc.api.batching_policies import BatchingResult
 
 _GAP = 0.5
 _INK = "#333333"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from infcalc.api.answer import Answer
-    from infcalc.api.batching import BatchingResult
+    from infcalc.api.batching_policies import BatchingResult
     from infcalc.api.batching_runs import PolicyResult
 
 _TIE = 1.02
@@ -45,9 +45,10 @@ def view(answer: Answer[BatchingResult]) -> View:
         Column(key="num_rejected", heading="rejected", show=count, aside=True),
         Column(key="usd_per_million_output_tokens", heading="USD/M", show=_usd),
     )
+    ran = [one for result in answer.results for one in result.policies]
+    keys = [key for key in (type(ran[0]).__dataclass_fields__ if ran else ()) if key != "curve"]
     rows = tuple(
-        {column.key: getattr(one, column.key) for column in columns[len(who) if several else 0 :]}
-        | {"model": result.model, "gpu": f"{result.num_gpus} x {result.gpu}"}
+        {key: getattr(one, key) for key in keys} | {"model": result.model, "gpu": f"{result.num_gpus} x {result.gpu}"}
         for result in answer.results
         for one in result.policies
     )
@@ -60,14 +61,16 @@ def view(answer: Answer[BatchingResult]) -> View:
     return view_of(
         answer,
         tables=(Table(title=title, columns=shown, rows=rows),),
-        data=Table(title=title, columns=columns, rows=rows),
+        data=Table(
+            title=title, columns=(*(who if several else ()), *(Column(key=key, heading=key) for key in keys)), rows=rows
+        ),
         findings=tuple(line for result in answer.results for line in _findings(result)),
         drawing=drawn(_PLAIN_WIDTH),
         drawn=drawn,
     )
 
 
-_RARE = {"num_preemptions", "num_rejected"}
+_RARE = {"num_preemptions", "num_rejected", "usd_per_million_output_tokens"}
 """Shown where there are any."""
 _PLAIN_WIDTH = 100
 
