@@ -88,6 +88,19 @@ def test_the_curve_holds_every_step() -> None:
         assert ends[-1] == pytest.approx(one.makespan_s)
 
 
+def test_latency_counts_from_the_arrival_of_each_request() -> None:
+    # One request every 100 seconds on average: nobody waits, and each takes what a lone one does.
+    lone, spread = (
+        batching(
+            wanted=BatchingAsk(num_requests=number, output_tokens=20, requests_per_s=0.01, policies=("vllm",), seed=1)
+        ).result.policies[0]
+        for number in (1, 5)
+    )
+    assert spread.makespan_s > 100
+    assert spread.latency_mean_s == pytest.approx(lone.latency_mean_s)
+    assert spread.ttft_mean_s == pytest.approx(lone.ttft_mean_s)
+
+
 def test_the_winner_is_named_and_the_money_follows_the_tokens() -> None:
     answer = batching(wanted=BatchingAsk(policies=("static", "vllm")), terms=Terms(usd_per_hour=2.0))
     static, vllm = answer.result.policies

@@ -88,6 +88,20 @@ def test_the_moments_of_one_request() -> None:
     assert record.computed_tokens == 152
 
 
+def test_a_prompt_of_one_token_is_a_prompt_and_the_last_token_of_one_is_a_decode() -> None:
+    load = [Request(arrival_ps=0, prompt_tokens=count, output_tokens=1) for count in (1, 101)]
+    steps: list[StepRecord] = []
+    run_step_by_step(vllm(), load, unit_step, observe=steps.append)
+    assert [(step.shape.num_decodes, [prefill.new_tokens for prefill in step.shape.prefills]) for step in steps] == [
+        (0, [1, 99]),
+        (0, [2]),
+    ]
+    steps.clear()
+    one_less = [load[0], Request(arrival_ps=0, prompt_tokens=100, output_tokens=1)]
+    run_step_by_step(vllm(), one_less, unit_step, observe=steps.append)
+    assert (steps[1].shape.num_decodes, steps[1].shape.decode_context_tokens) == (1, 99)
+
+
 def test_who_arrives_as_a_step_ends_is_in_the_next() -> None:
     load = [
         Request(arrival_ps=0, prompt_tokens=10, output_tokens=2),
