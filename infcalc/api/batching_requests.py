@@ -25,6 +25,7 @@ DEFAULT_REQUESTS = 50
 DEFAULT_SLOTS = 8
 _MOST_REQUESTS = 10_000
 _MOST_SLOTS = 4096
+_SEEDS = 2**32
 _MOST_PER_S = 1e6
 
 
@@ -75,7 +76,7 @@ def drawn_for(ask: Ask, deployment: Deployment, wanted: BatchingAsk) -> Drawn:
     """
     number, seed = _or(wanted.num_requests, DEFAULT_REQUESTS), _or(wanted.seed, 0)
     slots = _or(wanted.num_slots, _or(ask.max_num_seqs, DEFAULT_SLOTS))
-    _check(number, slots, wanted.requests_per_s)
+    _check(number, slots, wanted.requests_per_s, seed)
     prompts = _lengths(wanted.input_tokens, DEFAULT_PROMPTS, "--input-tokens")
     answers = _lengths(wanted.output_tokens, DEFAULT_ANSWERS, "--output-tokens")
     limit = limit_of(deployment)
@@ -120,10 +121,12 @@ def _or(given: int | None, default: int) -> int:
     return default if given is None else given
 
 
-def _check(number: int, slots: int, rate: float | None) -> None:
+def _check(number: int, slots: int, rate: float | None, seed: int) -> None:
     for option, count, most in (("--requests", number, _MOST_REQUESTS), ("--slots", slots, _MOST_SLOTS)):
         if not 1 <= count <= most:
             raise UsageError(f"{count} is out of range", place=option, hint=f"a whole number from 1 to {most:,}")
+    if not 0 <= seed < _SEEDS:
+        raise UsageError(f"{seed} is out of range", place="--seed", hint=f"a whole number from 0 to {_SEEDS - 1:,}")
     if rate is not None and not 1 / _MOST_PER_S <= rate <= _MOST_PER_S:
         raise UsageError(
             f"{rate:g} requests per second", place="--rate", hint="above 0; without it all are there at the start"

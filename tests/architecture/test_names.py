@@ -103,7 +103,8 @@ BARE = {
     ),
     **dict.fromkeys(
         words(
-            "cost_ratio verify_ratio fixed_ratio gqa_saving_factor gain_over_fp16 gain_over_fp16_nominal compression "
+            "cost_ratio verify_ratio fixed_ratio throughput_factor gqa_saving_factor gain_over_fp16 "
+            "gain_over_fp16_nominal compression "
             "speedup speedup_low speedup_high sampler_logit_copies sampler_high_logit_copies hidden_copies "
             "moe_hidden_copies state_pool_ratio "
             "reduced_hidden_copies stream_copies sampler_hidden_copies split_gemm_copies absorbed_latent_copies "
