@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
+    from infcalc.api.batching_policies import batching
+    from infcalc.api.batching_requests import BatchingAsk
     from infcalc.api.bounds import roofline
     from infcalc.api.comparing import compare
     from infcalc.api.deployment import Ask
@@ -28,11 +30,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "Ask",
+    "BatchingAsk",
     "DraftAsk",
     "Estimator",
     "InfcalcError",
     "Load",
     "Offer",
+    "batching",
     "compare",
     "concurrency",
     "estimate",
@@ -50,11 +54,13 @@ __all__ = [
 _HOMES = {
     "Answer": "infcalc.api.answer",
     "Ask": "infcalc.api.deployment",
+    "BatchingAsk": "infcalc.api.batching_requests",
     "DraftAsk": "infcalc.api.drafting",
     "Estimator": "infcalc.api.estimator",
     "InfcalcError": "infcalc.errors",
     "Load": "infcalc.api.users",
     "Offer": "infcalc.api.offer",
+    "batching": "infcalc.api.batching_policies",
     "compare": "infcalc.api.comparing",
     "concurrency": "infcalc.api.fitting",
     "estimate": "infcalc.api.speed",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from infcalc.api.offer import Figure
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
+from infcalc.spec.explain import Input
 
 if TYPE_CHECKING:
     from infcalc.spec.hardware import Gpu, Price
@@ -84,6 +85,17 @@ def rent_of(gpu: Gpu, terms: Terms) -> Rent | None:
         usd_per_hour_high=high,
         source=_cited(newest),
     )
+
+
+def rent_inputs(rent: Rent | None, terms: Terms) -> tuple[Input, ...]:
+    """Return price and utilisation as inputs of an answer."""
+    found = [Input(name="utilization_fraction", value=terms.utilization_fraction, origin="--utilization, 1 by default")]
+    if rent is not None:
+        value = f"{rent.usd_per_hour:.4g}"
+        if rent.usd_per_hour_low != rent.usd_per_hour_high:
+            value = f"{rent.usd_per_hour_low:g}..{rent.usd_per_hour_high:g}"
+        found.append(Input(name="usd_per_gpu_hour", value=value, origin=rent.source))
+    return tuple(found)
 
 
 def costs_of(

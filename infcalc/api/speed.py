@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.costing import Costs, Rent, Terms, check_terms, costs_of, rent_of
+from infcalc.api.costing import Costs, Rent, Terms, check_terms, costs_of, rent_inputs, rent_of
 from infcalc.api.deployment import (
     REFERENCE_GPU,
     REFERENCE_MODEL,
@@ -246,7 +246,7 @@ def estimate(
         rent = rent_of(deployment.gpu, terms)
         varied = {"gpus", "tp"} if sweep is not None and sweep.variable is Variable.TP else set()
         placed = tuple(item for item in deployment.inputs if item.name not in varied)
-        inputs.append((*placed, *found, *_rent_inputs(rent, terms)))
+        inputs.append((*placed, *found, *rent_inputs(rent, terms)))
         notes += _notes(run, rent, terms) if run is not None else []
         if run is not None:
             judged = _judged(run, result, measured)
@@ -702,16 +702,6 @@ def _load_inputs(site: Site, asked: Load) -> tuple[Input, ...]:
         *asked.found,
         Input(name="pace", value=str(steps.value.order), origin=f"{rules.engine} {rules.version}", source=steps.source),
     )
-
-
-def _rent_inputs(rent: Rent | None, terms: Terms) -> tuple[Input, ...]:
-    found = [Input(name="utilization_fraction", value=terms.utilization_fraction, origin="--utilization, 1 by default")]
-    if rent is not None:
-        value = f"{rent.usd_per_hour:.4g}"
-        if rent.usd_per_hour_low != rent.usd_per_hour_high:
-            value = f"{rent.usd_per_hour_low:g}..{rent.usd_per_hour_high:g}"
-        found.append(Input(name="usd_per_gpu_hour", value=value, origin=rent.source))
-    return tuple(found)
 
 
 def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:

@@ -50,6 +50,11 @@ COMMANDS = (
         question="Does speculative decoding pay, and with how many draft tokens?",
         module="infcalc.cli.speculate",
     ),
+    Command(
+        name="batching",
+        question="Static or continuous batching: who answers the same requests faster, and why?",
+        module="infcalc.cli.batching",
+    ),
     Command(name="compare", question="Does it agree with the start-up log of my engine?", module="infcalc.cli.compare"),
     Command(name="validate", question="How right is it, on recorded start-up logs?", module="infcalc.cli.validate"),
     Command(

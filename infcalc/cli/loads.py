@@ -13,6 +13,7 @@ from infcalc.units import parse_quantity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from infcalc.api.batching_requests import BatchingAsk
     from infcalc.api.judging import Measurement
     from infcalc.api.objectives import Objective
     from infcalc.api.sweeping import Sweep
@@ -42,6 +43,22 @@ def offer_from(options: Mapping[str, Any]) -> Offer:
         # Users of a sweep come with its values.
         think_time_s=seconds(options.get("think_time"), "--think-time") or 0.0,
         prefix_hit_fraction=options.get("prefix_hit") or 0.0,
+    )
+
+
+def batching_from(options: Mapping[str, Any]) -> BatchingAsk:
+    """Return the requests, slots and policies of a command's options."""
+    from infcalc.api.batching_requests import BatchingAsk  # noqa: PLC0415 - only where requests are drawn
+
+    return BatchingAsk(
+        num_requests=options.get("requests"),
+        num_slots=options.get("slots"),
+        input_tokens=options.get("input_tokens"),
+        output_tokens=options.get("output_tokens"),
+        requests_per_s=options.get("rate"),
+        policies=split(options.get("policy"), commas=True),
+        seed=options.get("seed"),
+        unit_steps=options.get("unit_steps", False),
     )
 
 

@@ -141,7 +141,7 @@ LENGTHS = (
         flags=("--input-tokens",),
         kind=_Text,
         default=None,
-        help="Prompt length: a number, or lognormal:mean=500,cv=1.2, p50=200,p90=900, uniform:min=,max=, exponential:.",
+        help="Prompt length: a number, or lognormal:mean=500,cv=1.2, p50=200,p90=900, uniform:, exponential:, pareto:.",
         group="Load",
     ),
     Option(
@@ -197,6 +197,17 @@ BATCHES = (
     ),
 )
 
+RATE = (
+    Option(
+        name="rate",
+        flags=("--rate",),
+        kind=_Real,
+        default=None,
+        help="Requests per second that arrive at random.",
+        group="Load",
+    ),
+)
+
 ARRIVALS = (
     Option(
         name="concurrency",
@@ -206,14 +217,7 @@ ARRIVALS = (
         help="Requests under way at any time: clients that send the next when they have the answer.",
         group="Load",
     ),
-    Option(
-        name="rate",
-        flags=("--rate",),
-        kind=_Real,
-        default=None,
-        help="Requests per second that arrive at random.",
-        group="Load",
-    ),
+    *RATE,
     Option(
         name="users",
         flags=("--users",),
@@ -237,6 +241,52 @@ ARRIVALS = (
         default=None,
         help="Fraction of each prompt that the prefix cache holds. [0]",
         group="Load",
+    ),
+)
+
+SEED = (
+    Option(
+        name="seed",
+        flags=("--seed",),
+        kind=_Whole,
+        default=None,
+        help="The same seed draws the same requests. [0]",
+        group="Load",
+    ),
+)
+
+SCHEDULING = (
+    Option(
+        name="requests",
+        flags=("--requests", "--num-requests"),
+        kind=_Whole,
+        default=None,
+        help="Requests to serve. [50]",
+        group="Load",
+    ),
+    Option(
+        name="slots",
+        flags=("--slots",),
+        kind=_Whole,
+        default=None,
+        help="Requests that may run at once. [8]",
+        group="Question",
+    ),
+    Option(
+        name="policy",
+        flags=("--policy",),
+        kind=_Texts,
+        default=None,
+        help="static, continuous, sarathi, vllm, sglang or tensorrt-llm. Repeatable. [all]",
+        group="Question",
+    ),
+    Option(
+        name="unit_steps",
+        flags=("--unit-steps",),
+        kind=bool,
+        default=False,
+        help="Count steps: each takes one second, whatever it computes.",
+        group="Question",
     ),
 )
 

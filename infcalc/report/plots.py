@@ -262,7 +262,8 @@ def finish(
     place: dict[str, Any] = {"loc": "best" if legend_columns == 1 else "upper center"}
     if legend_below:
         place |= {"bbox_to_anchor": (0.3, -0.13), "columnspacing": 1.0}
-    axes.legend(frameon=False, ncols=legend_columns, **place)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, ncols=legend_columns, **place)
     metadata = {"Date": None} if path.lower().endswith(".svg") else None
     try:
         figure.savefig(path, dpi=150, metadata=metadata)

@@ -1,8 +1,9 @@
 """How long prompts and answers are: distributions of token counts, their moments and percentiles.
 
 Written as a number (``512``, ``4k``) or as ``lognormal:mean=500,cv=1.2``, ``lognormal:p50=200,p90=900``,
-``uniform:min=100,max=900``, ``exponential:mean=300``, ``constant:512``. Two percentiles alone mean a lognormal through
-them, the shape that request lengths of chat services have. Lengths are treated as continuous.
+``uniform:min=100,max=900``, ``exponential:mean=300``, ``pareto:min=64,max=2k,alpha=1.2``, ``constant:512``. Two
+percentiles alone mean a lognormal through them, the shape that request lengths of chat services have. Lengths are
+treated as continuous.
 """
 
 from __future__ import annotations
@@ -45,7 +46,19 @@ class Lognormal:
     log_deviation: float
 
 
-Lengths: TypeAlias = Constant | Uniform | Exponential | Lognormal
+@frozen
+class Pareto:
+    """Heavy-tailed between two bounds: the chance of more than x falls as x to the power ``-tail_index``.
+
+    Without an upper bound not even the mean need exist; no engine gives answers without end.
+    """
+
+    min_tokens: float
+    max_tokens: float
+    tail_index: float
+
+
+Lengths: TypeAlias = Constant | Uniform | Exponential | Lognormal | Pareto
 Node: TypeAlias = tuple[float, float]
 """Weight and length: weights of a distribution sum to 1."""
 
@@ -54,7 +67,10 @@ _MAX_CV = 20.0
 _TOKENS = re.compile(r"^([0-9]+(?:\.[0-9]+)?)([kKmM]?)$")
 _PERCENTILE = re.compile(r"^p([0-9]{1,2}(?:\.[0-9]+)?)$")
 _TWO = 2
-FORMS = "512, 4k, lognormal:mean=500,cv=1.2, lognormal:p50=200,p90=900, uniform:min=100,max=900 or exponential:mean=300"
+FORMS = (
+    "512, 4k, lognormal:mean=500,cv=1.2, lognormal:p50=200,p90=900, uniform:min=100,max=900, exponential:mean=300 or "
+    "pareto:min=64,max=2k,alpha=1.2"
+)
 """What lengths are written like, for errors."""
 
 
@@ -91,6 +107,13 @@ def parse_lengths(text: str) -> Lengths:
             return Exponential(mean_tokens=_only(values, name, "mean"))
         case "lognormal":
             return _lognormal(values, text)
+        case "pareto":
+            low, high, tail = _exactly(values, name, "min", "max", "alpha")
+            if low > high or not tail:
+                raise ValueError(f"{text!r}: " + ("min is above max" if low > high else "alpha is above 0"))
+            return (
+                Constant(value_tokens=low) if low == high else Pareto(min_tokens=low, max_tokens=high, tail_index=tail)
+            )
         case _:
             raise ValueError(f"{word!r} is no distribution")
 
@@ -111,6 +134,8 @@ def described(lengths: Lengths) -> str:
         case Lognormal():
             spread = math.sqrt(math.expm1(lengths.log_deviation**2))
             return f"lognormal:mean={moment(lengths, 1):g},cv={spread:g}"
+        case Pareto():
+            return f"pareto:min={lengths.min_tokens:g},max={lengths.max_tokens:g},alpha={lengths.tail_index:g}"
         case _:
             assert_never(lengths)
 
@@ -127,6 +152,12 @@ def moment(lengths: Lengths, order: int) -> float:
             return math.factorial(order) * lengths.mean_tokens**order
         case Lognormal():
             return lengths.median_tokens**order * math.exp(0.5 * (order * lengths.log_deviation) ** 2)
+        case Pareto():
+            low, high, tail = lengths.min_tokens, lengths.max_tokens, lengths.tail_index
+            gap, ratio = order - tail, high / low
+            # The integral of x to the power (gap - 1); its limit is a logarithm.
+            area = math.log(ratio) if abs(gap) < _SAME_POWER else math.expm1(gap * math.log(ratio)) / gap
+            return tail * low**order * area / -math.expm1(-tail * math.log(ratio))
         case _:
             assert_never(lengths)
 
@@ -147,6 +178,10 @@ def quantile_tokens(lengths: Lengths, probability: float) -> float:
             return -lengths.mean_tokens * math.log1p(-probability)
         case Lognormal():
             return lengths.median_tokens * math.exp(lengths.log_deviation * normal_quantile(probability))
+        case Pareto():
+            low, high, tail = lengths.min_tokens, lengths.max_tokens, lengths.tail_index
+            kept = -math.expm1(tail * math.log(low / high))
+            return low * math.exp(-math.log1p(-probability * kept) / tail)
         case _:
             assert_never(lengths)
 
@@ -177,6 +212,8 @@ def nodes(lengths: Lengths, *, by_length: bool = False) -> tuple[Node, ...]:
             count = math.ceil(2 * reach / _NORMAL_STEP)
             steps = [-reach + step * _NORMAL_STEP for step in range(count + 1)]
             found = [(math.exp(-0.5 * step**2), math.exp(centre + spread * step)) for step in steps]
+        case Pareto():
+            found = _pareto_nodes(lengths, bias)
         case _:
             assert_never(lengths)
     total = math.fsum(weight for weight, _ in found)
@@ -190,6 +227,9 @@ _LOG_STEPS_BELOW = 90
 _LOG_STEPS_ABOVE = 22
 _NORMAL_REACH = 7.0
 _NORMAL_STEP = 0.3
+_SAME_POWER = 1e-9
+_HIGHEST_POWER = 4
+_LOG_CELL = 0.24
 
 
 def _uniform_nodes(lengths: Uniform, bias: int) -> list[Node]:
@@ -198,6 +238,14 @@ def _uniform_nodes(lengths: Uniform, bias: int) -> list[Node]:
     middles = [lengths.min_tokens + (cell + 0.5) * width for cell in range(_CELLS)]
     points = [middle + side * width for middle in middles for side in (-_GAUSS, _GAUSS)]
     return [(point**bias, point) for point in points]
+
+
+def _pareto_nodes(lengths: Pareto, bias: int) -> list[Node]:
+    """Two Gauss points per cell of the logarithm, small enough for the third moment and for the steepest fall."""
+    span = math.log(lengths.max_tokens / lengths.min_tokens)
+    number = math.ceil(span * max(_HIGHEST_POWER, lengths.tail_index) / _LOG_CELL)
+    points = [(cell + 0.5 + side) * span / number for cell in range(number) for side in (-_GAUSS, _GAUSS)]
+    return [(math.exp((bias - lengths.tail_index) * point), lengths.min_tokens * math.exp(point)) for point in points]
 
 
 def normal_quantile(probability: float) -> float:
@@ -225,7 +273,8 @@ def _values(rest: str, name: str) -> dict[str, float]:
         word = key.strip().lower()
         if word in found:
             raise ValueError(f"{name}: {word or 'the value'} is given twice")
-        found[word] = _plain(value.strip(), f"{name} {word}") if word == "cv" else _tokens(value.strip(), word or name)
+        plain = word in {"cv", "alpha"}
+        found[word] = _plain(value.strip(), f"{name} {word}") if plain else _tokens(value.strip(), word or name)
     return found
 
 

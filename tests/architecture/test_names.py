@@ -42,9 +42,9 @@ def dataclasses_of_the_package() -> tuple[type, ...]:
 UNIT = re.compile(
     r"""
     ^num_\w+$                                        # a count
-    | (^|_)(bytes|bits|s|tokens|flop|watt|usd|fraction)(_low|_high)?$
+    | (^|_)(bytes|bits|s|ps|tokens|flop|watt|usd|fraction)(_low|_high)?$
     | (_bytes|_flop|_tokens|_usd)?_per_(s|hour|byte)(_low|_high)?$
-    | (^|_)(bytes|tokens)_per_(token|round|request|entry|sequence)(_per_gpu)?(_low|_high)?$
+    | (^|_)(bytes|tokens|ps)_per_(token|round|request|entry|sequence)(_per_gpu)?(_low|_high)?$
     | _bytes_(per_gpu|cluster)$                      # bytes, of which part
     | (^|_)parameters$                               # a count
     """,
@@ -106,7 +106,8 @@ BARE = {
     ),
     **dict.fromkeys(
         words(
-            "cost_ratio verify_ratio fixed_ratio gqa_saving_factor gain_over_fp16 gain_over_fp16_nominal compression "
+            "cost_ratio verify_ratio fixed_ratio throughput_factor gqa_saving_factor gain_over_fp16 "
+            "gain_over_fp16_nominal compression "
             "speedup speedup_low speedup_high sampler_logit_copies sampler_high_logit_copies hidden_copies "
             "moe_hidden_copies state_pool_ratio "
             "reduced_hidden_copies stream_copies sampler_hidden_copies split_gemm_copies absorbed_latent_copies "
@@ -133,11 +134,12 @@ BARE = {
         ),
         "in the unit of the quantity beside it",
     ),
+    **dict.fromkeys(words("index text answer"), "which of them: a position, a text"),
     **dict.fromkeys(words("line number starts"), "a position in a file, or a count of what it names"),
     **dict.fromkeys(words("rounds first_round rounds_by_drafted max_depth"), "a count of what it names"),
     "parents": "which one, not how many",
     "standard_errors": "in standard errors of the value beside it",
-    **dict.fromkeys(words("knots sharpness"), "logarithms base 2 of tokens or bytes; an exponent"),
+    **dict.fromkeys(words("knots sharpness tail_index"), "logarithms base 2 of tokens or bytes; exponents"),
     "fractions": "of a peak, the values of a curve",
     **dict.fromkeys(words("limit knee values"), "in the unit of the quantity or variable beside it"),
     "block_size": "tokens, by the name of the flag",

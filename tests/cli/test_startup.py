@@ -57,6 +57,7 @@ HEAVY = frozenset({"numpy", "yaml", "pydantic", "rich", "importlib.metadata", "m
         ("concurrency", "--json"),
         ("roofline", "--json"),
         ("speculate", "--json"),
+        ("batching", "--requests", "5", "--json"),
         # Into a pipe, which is no terminal.
         ("kv",),
         ("kv", "--format", "csv"),

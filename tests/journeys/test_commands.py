@@ -23,7 +23,11 @@ Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 
 CALCULATORS = ("kv", "concurrency", "roofline", "speculate")
-COMMAND_LINES = (*((name,) for name in (*CALCULATORS, "models", "gpus")), ("show", "h100"), ("show", "llama3-70b"))
+COMMAND_LINES = (
+    *((name,) for name in (*CALCULATORS, "batching", "models", "gpus")),
+    ("show", "h100"),
+    ("show", "llama3-70b"),
+)
 ESCAPE = "\x1b"
 HUGE = str(10**30)
 
@@ -92,6 +96,9 @@ def _json_rows(capsys: Capture, command: tuple[str, ...]) -> list[dict[str, Any]
         case "models" | "gpus":
             found: list[dict[str, Any]] = result[command[0]]
             return found
+        case "batching":
+            policies: list[dict[str, Any]] = result["policies"]
+            return policies
         case "show":
             return [{"key": key} for key in result["entry"]]
         case _:
@@ -172,12 +179,17 @@ def test_json_has_the_shape_of_the_contract(capsys: Capture, command: tuple[str,
             "kv_dtype kv_bytes_per_token kv_pool_bytes context_tokens sequences tokens gain_over_fp16",
         ),
         ("speculate", "rows", "method num_draft_tokens acceptance tokens_per_round speedup breakeven_batch"),
+        (
+            "batching",
+            "policies",
+            "policy latency_mean_s latency_p99_s throughput_tokens_per_s slot_utilization_overall_fraction curve",
+        ),
     ],
 )
 def test_promised_keys_are_there(capsys: Capture, command: str, keys: str, row_keys: str) -> None:
     result = answer(capsys, command).result
     assert set(keys.split()) <= set(result)
-    for row in result["rows"]:
+    for row in result["policies" if command == "batching" else "rows"]:
         assert set(row_keys.split()) <= set(row)
 
 
@@ -383,6 +395,7 @@ NUMBERS = frozenset(
         *("gpus", "tp", "pp", "dp", "ep", "dcp", "batch", "block_size", "max_num_seqs", "max_num_batched_tokens"),
         *("memory_fraction", "num_draft_tokens", "mtp_tokens", "lora_rank", "max_loras", "users"),
         *("concurrency", "rate", "num_requests", "utilization", "accepted", "drafted", "simulate"),
+        *("requests", "slots"),
     }
 )
 NUMBERS_FROM_ZERO = frozenset({"cpu_offload_gb", "kv_offload_gib", "prefix_hit", "seed"})
@@ -562,6 +575,7 @@ def test_roofline_of_two_gpus_is_one_result(capsys: Capture) -> None:
         ("concurrency", "kv_pool_bytes", "gpus.yaml (shipped)"),
         ("roofline", "time_s", "gpus.yaml (shipped)"),
         ("speculate", "tokens_per_round", "Leviathan"),
+        ("batching", "policies[policy=vllm].throughput_tokens_per_s", "the last to come is preempted"),
     ],
 )
 def test_a_number_explains_itself(capsys: Capture, command: str, quantity: str, origin: str) -> None:

@@ -9,6 +9,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from infcalc.api.answer import Answer
+from infcalc.api.batching_policies import batching
+from infcalc.api.batching_requests import BatchingAsk
 from infcalc.api.bounds import roofline
 from infcalc.api.deployment import Ask
 from infcalc.api.drafting import speculate
@@ -17,8 +19,10 @@ from infcalc.api.fitting import concurrency
 from infcalc.api.sizing import kv
 from infcalc.errors import FileProblem, UsageError
 from infcalc.report import plots
+from infcalc.report.slots_picture import plot_batching
 
 SEVERAL = Ask(models=("llama3-8b", "llama3-70b"), gpus=("h100", "h200"), num_gpus=2)
+FEW = BatchingAsk(num_requests=6, policies=("static", "vllm"))
 Plot = Callable[[Answer[Any], str], None]
 PLOTS: dict[str, tuple[Callable[[], Answer[Any]], Plot]] = {
     "kv": (lambda: kv(SEVERAL), plots.plot_kv),
@@ -26,6 +30,10 @@ PLOTS: dict[str, tuple[Callable[[], Answer[Any]], Plot]] = {
     "memory": (lambda: memory(SEVERAL), plots.plot_memory),
     "roofline": (lambda: roofline(SEVERAL), plots.plot_roofline),
     "speculate": (lambda: speculate(SEVERAL), plots.plot_speculate),
+    "batching": (
+        lambda: batching(Ask(models=SEVERAL.models, gpus=SEVERAL.gpus, num_gpus=2, weights="fp8"), FEW),
+        plot_batching,
+    ),
 }
 
 

@@ -12,6 +12,7 @@ from infcalc.workload.lengths import (
     Exponential,
     Lengths,
     Lognormal,
+    Pareto,
     Uniform,
     described,
     mean_tokens,
@@ -28,6 +29,9 @@ LAWS = (
     Exponential(mean_tokens=300),
     Lognormal(median_tokens=200, log_deviation=0.4),
     Lognormal(median_tokens=200, log_deviation=1.5),
+    Pareto(min_tokens=64, max_tokens=2048, tail_index=1.2),
+    Pareto(min_tokens=64, max_tokens=2048, tail_index=2.0),
+    Pareto(min_tokens=10, max_tokens=10_000, tail_index=0.5),
 )
 
 
@@ -41,6 +45,8 @@ LAWS = (
         ("uniform:max=900, min=100", Uniform(min_tokens=100, max_tokens=900)),
         ("uniform:min=7,max=7", Constant(value_tokens=7)),
         ("exponential:mean=300", Exponential(mean_tokens=300)),
+        ("pareto:min=64,max=2k,alpha=1.2", Pareto(min_tokens=64, max_tokens=2048, tail_index=1.2)),
+        ("pareto:min=64,max=64,alpha=1.2", Constant(value_tokens=64)),
         ("Exponential: mean = 300", Exponential(mean_tokens=300)),
         ("lognormal:mean=500,cv=0", Constant(value_tokens=500)),
         ("p50=80,p99=80", Constant(value_tokens=80)),
@@ -78,6 +84,9 @@ def test_mean_and_variation_of_a_lognormal_come_back() -> None:
         ("uniform:min=900,max=100", "above"),
         ("uniform:min=900", "min and max"),
         ("exponential:rate=3", "mean=TOKENS"),
+        ("pareto:min=64,max=2k", "min and max and alpha"),
+        ("pareto:min=2k,max=64,alpha=1", "above max"),
+        ("pareto:min=64,max=2k,alpha=0", "above 0"),
         ("exponential:mean=3,mean=4", "twice"),
         ("constant:tokens=3,mean=4", "tokens=TOKENS"),
         ("p50=200", "two percentiles"),

@@ -1,0 +1,192 @@
+"""Times of steps in whole picoseconds, affine in the total context of those who decode.
+
+Whoever prices steps is asked for few: one line stands for all contexts between two marks, and prompts are added on top,
+read off between marks of their own. A run of steps in which only the context grows then has a time in closed form, to
+the picosecond, and no step costs more than a few lookups.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from infcalc.frozen import frozen
+from infcalc.simulation.batch_shape import PS_PER_S, BatchShape, Prefill
+
+_CONTEXT_BITS, _LEAST_CONTEXT_BITS = 3, 4
+"""Marks of the mean context: 8 per octave, and none closer than 16 tokens."""
+_PROMPT_BITS = 2
+"""Marks of prompt tokens: 4 per octave, every number below 8."""
+_REFERENCE_TOKENS = 1024
+"""Context of the decodes that prompts are priced beside: what prompts add does not depend on it."""
+
+
+class StepSeconds(Protocol):
+    """What prices a step in which all decodes are alike and all chunks of prompts are alike: means, where they vary."""
+
+    def __call__(
+        self, *, num_decodes: float, context_tokens: float, num_prefills: float, new_tokens: float, cached_tokens: float
+    ) -> float:
+        """Return the seconds of one step."""
+
+
+@frozen
+class Line:
+    """The time of a step without prompts, for one number of decodes and a range of their contexts in all."""
+
+    first_tokens: int
+    last_tokens: int
+    """Both ends belong to it."""
+    base_ps: int
+    ps_per_token: int
+
+    def at(self, total_tokens: int) -> int:
+        """Return the picoseconds at one total context.
+
+        >>> Line(first_tokens=0, last_tokens=99, base_ps=1000, ps_per_token=3).at(10)
+        1030
+        """
+        return self.base_ps + self.ps_per_token * total_tokens
+
+
+_NOBODY = Line(first_tokens=0, last_tokens=0, base_ps=0, ps_per_token=0)
+
+
+class StepTimer:
+    """A :data:`~infcalc.simulation.batch_shape.Timer` made of lines, from ``seconds`` of a few steps.
+
+    The time of a step is ``line(...).at(...)`` of its decodes plus ``prefill_ps`` of its prompts. Several chunks take
+    what as many equal ones of the same tokens do, and more where being unequal gives them more pairs of query and key;
+    each adds what its own cached tokens take.
+    """
+
+    __slots__ = ("_cached", "_divisions", "_lines", "_plain", "_prompts", "_seconds")
+
+    def __init__(self, seconds: StepSeconds) -> None:
+        self._seconds = seconds
+        self._lines: dict[tuple[int, int], Line] = {}
+        self._plain: dict[int, float] = {}
+        self._prompts: dict[tuple[int, int], float] = {}
+        self._divisions: dict[tuple[int, int], tuple[float, float]] = {}
+        self._cached: dict[tuple[int, int], float] = {}
+
+    def __call__(self, shape: BatchShape) -> int:
+        """Return the picoseconds of a step."""
+        time_ps = self.line(shape.num_decodes, shape.decode_context_tokens).at(shape.decode_context_tokens)
+        return time_ps + self.prefill_ps(shape.num_decodes, shape.prefills) if shape.prefills else time_ps
+
+    def line(self, num_decodes: int, total_tokens: int) -> Line:
+        """Return the line of ``num_decodes`` that holds at a total context of ``total_tokens``."""
+        if not num_decodes:
+            return _NOBODY
+        low, high = _marks(total_tokens // num_decodes, _CONTEXT_BITS, _LEAST_CONTEXT_BITS)
+        key = (num_decodes, low)
+        found = self._lines.get(key)
+        if found is None:
+            found = self._lines[key] = self._line(num_decodes, low, high)
+        return found
+
+    def _line(self, num_decodes: int, low: int, high: int) -> Line:
+        # The last whole token below the mark, not the mark: a chunked mask forgets everything there.
+        first_ps, last_ps = (round(self._decode_s(num_decodes, tokens) * PS_PER_S) for tokens in (low, high - 1))
+        first_tokens = num_decodes * low
+        ps_per_token = round((last_ps - first_ps) / (num_decodes * (high - 1 - low)))
+        return Line(
+            first_tokens=first_tokens,
+            last_tokens=num_decodes * high - 1,
+            base_ps=first_ps - ps_per_token * first_tokens,
+            ps_per_token=ps_per_token,
+        )
+
+    def prefill_ps(self, num_decodes: int, prefills: tuple[Prefill, ...]) -> int:
+        """Return what the chunks of prompts add to a step with ``num_decodes``, in picoseconds."""
+        tokens = pairs = 0
+        cached_s = 0.0
+        for prefill in prefills:
+            new = prefill.new_tokens
+            tokens += new
+            pairs += new * (new + 1) // 2
+            if prefill.cached_tokens:
+                cached_s += self._after_s(new, prefill.cached_tokens)
+        low, high = _marks(tokens, _PROMPT_BITS, 0)
+        share = (tokens - low) / (high - low)
+        time_s = _between(share, self._prompt_s(num_decodes, low), share and self._prompt_s(num_decodes, high))
+        if len(prefills) > 1:
+            number = len(prefills)
+            ends = (self._division(number, low), self._division(number, high))
+            divided_s, per_pair_s = (_between(share, *pair) for pair in zip(*ends, strict=True))
+            time_s += divided_s + (pairs - number * _triangle(tokens / number)) * per_pair_s
+        return max(0, round((time_s + cached_s) * PS_PER_S))
+
+    def _prompt_s(self, num_decodes: int, new_tokens: int) -> float:
+        """Return what one whole prompt adds."""
+        key = (num_decodes, new_tokens)
+        found = self._prompts.get(key)
+        if found is None:
+            plain = self._plain.get(num_decodes)
+            if plain is None:
+                plain = self._plain[num_decodes] = self._decode_s(num_decodes, _REFERENCE_TOKENS) if num_decodes else 0
+            found = self._prompts[key] = self._mixed_s(num_decodes, 1, new_tokens, 0) - plain
+        return found
+
+    def _division(self, num_prefills: int, new_tokens: int) -> tuple[float, float]:
+        """Return what is added where equal chunks share the tokens of one, and what a pair of query and key takes."""
+        key = (num_prefills, new_tokens)
+        found = self._divisions.get(key)
+        if found is None:
+            one_s = self._mixed_s(0, 1, new_tokens, 0)
+            divided_s = self._mixed_s(0, num_prefills, new_tokens / num_prefills, 0) - one_s
+            pair_s = (self._mixed_s(0, 1, new_tokens, _REFERENCE_TOKENS) - one_s) / (new_tokens * _REFERENCE_TOKENS)
+            found = self._divisions[key] = (divided_s, pair_s)
+        return found
+
+    def _after_s(self, new_tokens: int, cached_tokens: int) -> float:
+        """Return what ``cached_tokens`` before a chunk add to its time."""
+        new_low, new_high = _marks(new_tokens, _PROMPT_BITS, 0)
+        low, high = _marks(cached_tokens, _PROMPT_BITS, _LEAST_CONTEXT_BITS)
+        share = (cached_tokens - low) / (high - low)
+        ends = [
+            _between(share, self._mark_s(new, low), self._mark_s(new, high))
+            for new in ((new_low, new_high) if new_tokens > new_low else (new_low,))
+        ]
+        return _between((new_tokens - new_low) / (new_high - new_low), ends[0], ends[-1])
+
+    def _mark_s(self, new_tokens: int, cached_tokens: int) -> float:
+        key = (new_tokens, cached_tokens)
+        found = self._cached.get(key)
+        if found is None:
+            found = self._mixed_s(0, 1, new_tokens, cached_tokens) - self._mixed_s(0, 1, new_tokens, 0)
+            self._cached[key] = found
+        return found
+
+    def _decode_s(self, num_decodes: int, context_tokens: int) -> float:
+        return self._seconds(
+            num_decodes=num_decodes, context_tokens=context_tokens, num_prefills=0, new_tokens=0, cached_tokens=0
+        )
+
+    def _mixed_s(self, num_decodes: int, num_prefills: int, new_tokens: float, cached_tokens: int) -> float:
+        return self._seconds(
+            num_decodes=num_decodes,
+            context_tokens=_REFERENCE_TOKENS if num_decodes else 0,
+            num_prefills=num_prefills,
+            new_tokens=new_tokens,
+            cached_tokens=cached_tokens,
+        )
+
+
+def _marks(tokens: int, bits: int, least_bits: int) -> tuple[int, int]:
+    """Return the marks around ``tokens``: ``2**bits`` to an octave, and at least ``2**least_bits`` apart.
+
+    >>> _marks(1000, 3, 4), _marks(5, 3, 4), _marks(1024, 3, 4)
+    ((960, 1024), (0, 16), (1024, 1152))
+    """
+    shift = max(least_bits, tokens.bit_length() - bits - 1)
+    low = tokens >> shift
+    return low << shift, (low + 1) << shift
+
+
+def _between(share: float, low: float, high: float) -> float:
+    return low + share * (high - low) if share else low
+
+
+def _triangle(tokens: float) -> float:
+    return tokens * (tokens + 1) / 2
