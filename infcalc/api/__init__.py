@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from infcalc.api.users import Load
     from infcalc.api.validating import validate_memory
     from infcalc.api.validating_serving import validate_serving
+    from infcalc.api.workload_ask import WorkloadAsk
+    from infcalc.api.workloads import workload
     from infcalc.errors import InfcalcError
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "InfcalcError",
     "Load",
     "Offer",
+    "WorkloadAsk",
     "compare",
     "concurrency",
     "estimate",
@@ -45,6 +48,7 @@ __all__ = [
     "speculate",
     "validate_memory",
     "validate_serving",
+    "workload",
 ]
 
 _HOMES = {
@@ -55,6 +59,7 @@ _HOMES = {
     "InfcalcError": "infcalc.errors",
     "Load": "infcalc.api.users",
     "Offer": "infcalc.api.offer",
+    "WorkloadAsk": "infcalc.api.workload_ask",
     "compare": "infcalc.api.comparing",
     "concurrency": "infcalc.api.fitting",
     "estimate": "infcalc.api.speed",
@@ -67,6 +72,7 @@ _HOMES = {
     "speculate": "infcalc.api.drafting",
     "validate_memory": "infcalc.api.validating",
     "validate_serving": "infcalc.api.validating_serving",
+    "workload": "infcalc.api.workloads",
 }
 
 

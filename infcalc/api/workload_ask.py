@@ -132,7 +132,13 @@ def recipe_of(ask: WorkloadAsk) -> tuple[Recipe, tuple[Input, ...]]:
         UsageError: a part that is none.
 
     """
-    from infcalc.workload.generation import Recipe  # noqa: PLC0415 - numpy
+    times, given = times_of(ask, for_file=False)
+    if times is None:
+        times = arriving.parse_arrivals(_DEFAULT_ARRIVALS)
+        given = (Input(name="arrivals", value=arriving.described(times), origin="default"),)
+    own = _length(ask.input_tokens, "--input-tokens", _DEFAULT_INPUT)
+    answers = _length(ask.output_tokens, "--output-tokens", _DEFAULT_OUTPUT)
+    from infcalc.workload.generation import Recipe  # noqa: PLC0415 - numpy, which what is refused needs not
     from infcalc.workload.sessions import (  # noqa: PLC0415
         SHARED_FORM,
         SINGLE,
@@ -141,12 +147,6 @@ def recipe_of(ask: WorkloadAsk) -> tuple[Recipe, tuple[Input, ...]]:
         parse_shared_prefixes,
     )
 
-    times, given = times_of(ask, for_file=False)
-    if times is None:
-        times = arriving.parse_arrivals(_DEFAULT_ARRIVALS)
-        given = (Input(name="arrivals", value=arriving.described(times), origin="default"),)
-    own = _length(ask.input_tokens, "--input-tokens", _DEFAULT_INPUT)
-    answers = _length(ask.output_tokens, "--output-tokens", _DEFAULT_OUTPUT)
     number = _DEFAULT_REQUESTS if ask.num_requests is None else ask.num_requests
     inputs = [
         _input("num_requests", number, ask.num_requests),

@@ -81,14 +81,14 @@ _MAX_SPEEDUP = 1e6
 
 
 def _made(ask: WorkloadAsk, seed: int) -> tuple[Trace, tuple[Input, ...], tuple[str, ...]]:
-    import numpy as np  # noqa: PLC0415 - what is refused needs no numpy
-
-    from infcalc.workload.generation import generated  # noqa: PLC0415
-
     if ask.speedup is not None or ask.trace_format is not None:
         option = "--speedup" if ask.speedup is not None else "--trace-format"
         raise UsageError("there is no file", place=option, hint="name a trace, or leave the option out")
     recipe, inputs = recipe_of(ask)
+    import numpy as np  # noqa: PLC0415 - what is refused needs no numpy
+
+    from infcalc.workload.generation import generated  # noqa: PLC0415
+
     try:
         trace = generated(recipe, np.random.default_rng(seed))
     except ValueError as wrong:
@@ -149,10 +149,12 @@ def _read(ask: WorkloadAsk, seed: int) -> tuple[Trace, Reading, tuple[Input, ...
 def _warnings(reading: Reading, trace: Trace) -> tuple[str, ...]:
     found = []
     if reading.num_left_out:
-        what = "conversations that benchmarks leave out" if reading.tokens_low_fraction else "lines without an answer"
-        found.append(f"{reading.num_left_out:,} {what} (or without a prompt) are not counted")
+        talks = reading.tokens_low_fraction is not None
+        what = _many(reading.num_left_out, "conversation" if talks else "line")
+        why = "which benchmarks leave out" if talks else "without a prompt or an answer"
+        found.append(f"{what} {why}: not counted")
     if reading.num_unsorted:
-        found.append(f"times go back at {reading.num_unsorted:,} places; the requests were sorted by time")
+        found.append(f"times go back at {_many(reading.num_unsorted, 'place')}; the requests were sorted by time")
     if reading.tokens_low_fraction is not None and reading.tokens_high_fraction is not None:
         found.append(
             "the file holds texts: tokens are estimated as one for each 4 bytes of UTF-8, and may be "
@@ -161,6 +163,10 @@ def _warnings(reading: Reading, trace: Trace) -> tuple[str, ...]:
     if not reading.has_times and trace.clients is None and trace.arrivals_s[-1] == 0:
         found.append("the file has no times of arrival: all requests are there at once; --arrivals gives them times")
     return tuple(found)
+
+
+def _many(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'s' if number != 1 else ''}"
 
 
 def _described(

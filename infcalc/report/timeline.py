@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _HEIGHT = 8
 _WIDTH = 78
 _LABEL = 10
+_LEAST = 10
 _WHOLE, _HALF = 0.75, 0.25
 _GRID = "#dddddd"
 
@@ -34,8 +35,13 @@ def columns_drawn(heights: Sequence[float], unit: str, end: str, *, width: int =
                +----------------
                 0 s          8 s
     """
+    room = max(_LEAST, width - _LABEL - _LABEL // 2)
+    # Too many for the width: neighbours together, by their mean.
+    together = -(-len(heights) // room)
+    groups = [heights[start : start + together] for start in range(0, len(heights), together)]
+    heights = [sum(group) / len(group) for group in groups]
     top = max(heights)
-    repeat = max(1, (width - _LABEL - _LABEL // 2) // len(heights))
+    repeat = room // len(heights)
     lines = []
     for row in range(_HEIGHT):
         filled = [height / top * _HEIGHT - (_HEIGHT - 1 - row) for height in heights]

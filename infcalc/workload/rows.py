@@ -94,15 +94,12 @@ def json_columns(
         TraceError: the first has no keys that could be those of a request.
 
     """
-    names = names_among(records[0], form) if records else None
+    if not records:
+        raise TraceError(place, faults.texts() or ("it is empty",), hint=_HINT)
+    names = names_among(records[0], form)
     if names is None:
-        keys = list(records[0]) if records else []
-        where = (
-            f"{faults.unit} {lines[0]}: no keys of input and output tokens among {', '.join(keys)[:_HEADER]}"
-            if records
-            else "it is empty"
-        )
-        raise TraceError(place, (*faults.texts(), where), hint=_HINT)
+        among = f"no keys of input and output tokens among {', '.join(records[0])[:_HEADER] or 'none'}"
+        raise TraceError(place, (*faults.texts(), f"{faults.unit} {lines[0]}: {among}"), hint=_HINT)
     asked = [name for name in (names.time, names.input, names.output) if name is not None]
     try:
         found = [[record[name] for record in records] for name in asked]
@@ -166,6 +163,7 @@ def _listed(text: str, faults: Faults) -> tuple[list[dict[str, Any]], list[int]]
         line, reason = (wrong.lineno, wrong.msg) if isinstance(wrong, json.JSONDecodeError) else (1, "nested too deep")
         faults.add(line, f"not JSON ({reason})")
         return [], []
+    faults.unit = "entry"
     kept = [(value, place) for place, value in enumerate(values, 1) if isinstance(value, dict)]
     for place, value in enumerate(values, 1):
         if not isinstance(value, dict):

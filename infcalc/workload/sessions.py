@@ -53,6 +53,8 @@ SINGLE = Sessions(turns=Constant(value_tokens=1))
 def parse_shared_prefixes(text: str) -> SharedPrefixes:
     """Return the shared prefixes that ``text`` describes, such as ``num=10,tokens=1000,share=0.8,skew=1``.
 
+    Lengths may be a distribution, with semicolons inside: ``tokens=uniform:min=100;max=900``.
+
     Raises:
         ValueError: it describes none, and why.
 
@@ -69,7 +71,7 @@ def parse_shared_prefixes(text: str) -> SharedPrefixes:
         raise ValueError(f"num: {values['num']} is not a whole number")
     return SharedPrefixes(
         num_prefixes=int(number),
-        prefix_tokens=parse_lengths(values["tokens"]),
+        prefix_tokens=parse_lengths(values["tokens"].replace(";", ",")),
         share_fraction=_number(values.get("share", "1"), "share", 0, 1),
         skew=_number(values.get("skew", "0"), "skew", 0, _MAX_SKEW),
     )
@@ -80,7 +82,7 @@ def described_prefixes(prefixes: SharedPrefixes) -> str:
     from infcalc.workload.lengths import described  # noqa: PLC0415 - a name that several modules have
 
     skew = f",skew={prefixes.skew:g}" if prefixes.skew else ""
-    text = f"num={prefixes.num_prefixes},tokens={described(prefixes.prefix_tokens)}"
+    text = f"num={prefixes.num_prefixes},tokens={described(prefixes.prefix_tokens).replace(',', ';')}"
     return f"{text},share={prefixes.share_fraction:g}{skew}"
 
 

@@ -378,10 +378,10 @@ NUMBERS = frozenset(
     {
         *("gpus", "tp", "pp", "dp", "ep", "dcp", "batch", "block_size", "max_num_seqs", "max_num_batched_tokens"),
         *("memory_fraction", "num_draft_tokens", "mtp_tokens", "lora_rank", "max_loras", "users"),
-        *("concurrency", "rate", "num_requests", "utilization"),
+        *("concurrency", "rate", "num_requests", "utilization", "burstiness", "speedup"),
     }
 )
-NUMBERS_FROM_ZERO = frozenset({"cpu_offload_gb", "kv_offload_gib", "prefix_hit"})
+NUMBERS_FROM_ZERO = frozenset({"cpu_offload_gb", "kv_offload_gib", "prefix_hit", "seed"})
 TOKENS = frozenset({"context", "max_model_len"})
 NOT_NUMBERS = ("nan", "inf", "-inf", "many", "0x10", "1e400", "\N{SNOWMAN}")
 OUT_OF_RANGE = ("0", "-1", HUGE)
