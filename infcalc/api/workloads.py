@@ -141,6 +141,8 @@ def _read(ask: WorkloadAsk, seed: int) -> tuple[Trace, Reading, tuple[Input, ...
         inputs.append(Input(name="speedup", value=ask.speedup, origin="given"))
     if reading.block_tokens:
         assumptions.append(f"hash_ids name blocks of {reading.block_tokens} tokens, each with all blocks before it")
+    elif trace.sharing is None:
+        assumptions.append("the trace does not say what prompts have in common: counted as nothing")
     if trace.turns is not None:
         assumptions.append("a later turn is counted at the earliest, with answers that take no time")
     return trace, reading, tuple(inputs), tuple(assumptions)

@@ -24,16 +24,16 @@ def columns_drawn(heights: Sequence[float], unit: str, end: str, *, width: int =
     """Return heights as columns from 0 up: ``#`` for a whole row, ``.`` for about half a one.
 
     >>> print(columns_drawn([1, 2, 4, 0.5], "per s", "8 s", width=30))
-             4 |        ####
-         per s |        ####
-               |        ####
-               |        ####
-               |    ########
-               |    ########
-               |############
-             0 |################
-               +----------------
-                0 s          8 s
+             4 |      ###
+         per s |      ###
+               |      ###
+               |      ###
+               |   ######
+               |   ######
+               |#########
+             0 |############
+               +------------
+                0 s      8 s
     """
     room = max(_LEAST, width - _LABEL - _LABEL // 2)
     # Too many for the width: neighbours together, by their mean.
@@ -97,6 +97,7 @@ def plot_workload(answer: Answer[WorkloadResult], path: str) -> None:
     below.yaxis.set_major_formatter(lambda tokens, _position: f"{tokens:,.0f}")
     below.set_xlabel(f"time, {unit} (stretches of {format_span(step_s)})")
     below.grid(visible=True, color=_GRID, linewidth=0.6)
+    below.set_axisbelow(True)
     below.legend(frameon=False)
     for side in ("top", "right"):
         below.spines[side].set_visible(False)

@@ -179,7 +179,7 @@ def described(arrivals: Arrivals) -> str:
 def _described_open(arrivals: OpenLoop) -> str:
     gaps, profile = arrivals.gaps, arrivals.profile
     plain = gaps == Gaps()
-    spread = [] if plain else [f"cv={gaps.cv:.12g}"]
+    spread = [] if plain else [_spread(gaps.cv)]
     match profile:
         case Steady():
             parts = [f"rate={profile.rate_per_s:.12g}"]
@@ -199,6 +199,12 @@ def _described_open(arrivals: OpenLoop) -> str:
     if arrivals.exact:
         parts.append("exact=yes")
     return f"{name}:{','.join(parts)}"
+
+
+def _spread(cv: float) -> str:
+    """Return the variation of gaps in the shorter of its two names."""
+    texts = [f"cv={cv:.12g}", *([f"burstiness={cv**-2:.12g}"] if cv else [])]
+    return min(texts, key=lambda text: len(text.partition("=")[2]))
 
 
 def mean_rate_per_s(arrivals: Arrivals) -> float | None:

@@ -96,6 +96,16 @@ def test_what_is_no_arrivals_says_what_is_missing(text: str, says: str) -> None:
         parse_arrivals(text)
 
 
+@given(st.floats(0.003, 400))
+def test_burstiness_is_written_as_it_was_given(burstiness: float) -> None:
+    given = parse_arrivals(f"gamma:rate=3,burstiness={burstiness!r}")
+    again = parse_arrivals(described(given))
+    assert isinstance(given, OpenLoop)
+    assert isinstance(again, OpenLoop)
+    assert again.gaps.cv == pytest.approx(given.gaps.cv, rel=1e-10)
+    assert given.gaps.cv == pytest.approx(burstiness**-0.5)
+
+
 def test_the_rate_in_the_long_run() -> None:
     assert mean_rate_per_s(OpenLoop(profile=RAMP)) == 20
     assert mean_rate_per_s(OpenLoop(profile=DAY)) == 2
