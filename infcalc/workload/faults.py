@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from infcalc.workload.trace import Floats, Ints
 
+Values: TypeAlias = Sequence[Any] | Floats
+"""Raw values of a column, or numbers already."""
 _MOST_TOKENS = 2**40
 _MOST_S = 1e12
 _SHOWN = 40
@@ -33,10 +36,10 @@ class Faults:
         return tuple(f"{self.unit} {line}: {message}" for line, message in sorted(self._found))
 
 
-def numbers(values: Sequence[object], lines: Sequence[int], name: str, faults: Faults) -> Floats:
+def numbers(values: Values, lines: Sequence[int], name: str, faults: Faults) -> Floats:
     """Return values as numbers; NaN and a fault where one is none."""
     try:
-        found = np.fromiter(map(float, values), dtype=np.float64, count=len(values))  # type: ignore[arg-type]
+        found = np.asarray(values) if isinstance(values, np.ndarray) else np.fromiter(map(float, values), dtype=float)
     except (ValueError, TypeError, OverflowError):
         return np.array([_number(value, line, name, faults) for value, line in zip(values, lines, strict=True)])
     for place in np.flatnonzero(~np.isfinite(found)).tolist():
@@ -55,7 +58,7 @@ def _number(value: object, line: int, name: str, faults: Faults) -> float:
     return found
 
 
-def tokens(values: Sequence[object], lines: Sequence[int], name: str, faults: Faults) -> Ints:
+def tokens(values: Values, lines: Sequence[int], name: str, faults: Faults) -> Ints:
     """Return values as token counts; 0 and a fault where one is none."""
     found = numbers(values, lines, name, faults)
     bad = np.isnan(found)
@@ -66,7 +69,7 @@ def tokens(values: Sequence[object], lines: Sequence[int], name: str, faults: Fa
     return whole
 
 
-def times_s(values: Sequence[object], lines: Sequence[int], name: str, faults: Faults, *, unit_s: float) -> Floats:
+def times_s(values: Values, lines: Sequence[int], name: str, faults: Faults, *, unit_s: float) -> Floats:
     """Return times in seconds; NaN and a fault where one is none, negative ones included."""
     found = numbers(values, lines, name, faults) * unit_s
     for place in np.flatnonzero(np.isfinite(found) & ((found < 0) | (found > _MOST_S))).tolist():

@@ -13,7 +13,7 @@ from infcalc.frozen import frozen
 from infcalc.workload.arrivals import ClosedLoop, parse_arrivals
 from infcalc.workload.chains import column, hashed_blocks, prefix_chains
 from infcalc.workload.conversations import ESTIMATE_HIGH, ESTIMATE_LOW, Talks, talks
-from infcalc.workload.faults import Faults, dates_s, shown, times_s, tokens
+from infcalc.workload.faults import Faults, Values, dates_s, shown, times_s, tokens
 from infcalc.workload.generation import in_order, of_requests
 from infcalc.workload.rows import Columns, csv_columns, json_columns, json_records
 from infcalc.workload.sessions import woven
@@ -131,7 +131,7 @@ def _from_columns(columns: Columns, place: str, form: TraceFormat, faults: Fault
     )
 
 
-def _are_dates(times: Sequence[object]) -> bool:
+def _are_dates(times: Values) -> bool:
     first = next(iter(times), 0)
     return isinstance(first, str) and "-" in first.strip()[1:] and ":" in first
 

@@ -8,13 +8,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from infcalc.errors import TraceError
 from infcalc.frozen import frozen
-from infcalc.workload.faults import Faults, shown
+from infcalc.workload.faults import Faults, Values, shown
 from infcalc.workload.trace_formats import Names, TraceFormat, names_among
 
 _HEADER = 200
 """Characters of a header that an error shows."""
+_LARGEST = 2.0**40
+"""What is larger, or no number, is looked at again, to be told with its line."""
 _UNNAMED = ("arrival", "input_tokens", "output_tokens")
 _HINT = (
     "needed are a time, input and output tokens, such as arrival_s,input_tokens,output_tokens; "
@@ -31,9 +35,9 @@ class Columns:
 
     names: Names
     lines: Sequence[int]
-    times: Sequence[Any] | None
-    inputs: Sequence[Any]
-    outputs: Sequence[Any]
+    times: Values | None
+    inputs: Values
+    outputs: Values
     records: Sequence[Mapping[str, Any]] = ()
 
 
@@ -45,35 +49,55 @@ def csv_columns(text: str, place: str, form: TraceFormat, faults: Faults) -> Col
 
     """
     reader = csv.reader(io.StringIO(text, newline=""))
-    rows: list[tuple[int, list[str]]] = []
     try:
-        rows = [(reader.line_num, row) for row in reader if row]
+        first = next((row for row in reader if row), [])
+        header = [name.strip() for name in first]
+        headed = len(header) < len(_UNNAMED) or not all(_is_number(name) for name in header[: len(_UNNAMED)])
+        if not headed:
+            header = [*_UNNAMED, *(f"column {number}" for number in range(len(_UNNAMED), len(header)))]
+        names = names_among(header, form)
+        if names is None:
+            among = f"no columns of input and output tokens among {', '.join(header)[:_HEADER]}"
+            raise TraceError(place, (f"line {reader.line_num}: {among}",), hint=_HINT)
+        at = [header.index(name) for name in (names.time, names.input, names.output) if name is not None]
+        plain = None if form is TraceFormat.AZURE else _plain(text, names, at, headed=headed and reader.line_num == 1)
+        if plain is not None:
+            return plain
+        rows = [] if headed else [(reader.line_num, first)]
+        rows += [(reader.line_num, row) for row in reader if row]
     except csv.Error as wrong:
         raise TraceError(place, (f"line {reader.line_num}: not CSV: {wrong}",), hint=_HINT) from None
-    if not rows:
-        raise TraceError(place, ("it is empty",), hint=_HINT)
-    header = [name.strip() for name in rows[0][1]]
-    if len(header) >= len(_UNNAMED) and all(_is_number(name) for name in header[: len(_UNNAMED)]):
-        header = [*_UNNAMED, *(f"column {place}" for place in range(len(_UNNAMED), len(header)))]
-    else:
-        del rows[0]
-    names = names_among(header, form)
-    if names is None:
-        raise TraceError(
-            place, (f"line 1: no columns of input and output tokens among {', '.join(header)[:_HEADER]}",), hint=_HINT
-        )
-    at = {name: header.index(name) for name in (names.time, names.input, names.output) if name is not None}
-    needed = max(at.values()) + 1
+    needed = max(at) + 1
     for line, row in rows:
         if len(row) < needed:
             faults.add(line, f"{len(row)} value{'s' if len(row) != 1 else ''} where {needed} are needed: {shown(row)}")
-    whole = [(line, row) for line, row in rows if len(row) >= needed]
+    whole = [(line, row) for line, row in rows if len(row) >= needed] if len(faults) else rows
     return Columns(
         names=names,
         lines=[line for line, _ in whole],
-        times=None if names.time is None else [row[at[names.time]] for _, row in whole],
-        inputs=[row[at[names.input]] for _, row in whole],
-        outputs=[row[at[names.output]] for _, row in whole],
+        times=None if names.time is None else [row[at[0]] for _, row in whole],
+        inputs=[row[at[-2]] for _, row in whole],
+        outputs=[row[at[-1]] for _, row in whole],
+    )
+
+
+def _plain(text: str, names: Names, at: list[int], *, headed: bool) -> Columns | None:
+    """Return the columns of a CSV of nothing but good numbers, in a tenth of the memory; None where it is another."""
+    if '"' in text or "\n" not in text.strip():
+        return None
+    try:
+        table = np.loadtxt(io.StringIO(text), delimiter=",", skiprows=int(headed), usecols=at, comments=None, ndmin=2)
+    except ValueError:
+        return None
+    counts = table[:, -2:]
+    if not ((table >= 0) & (table <= _LARGEST)).all() or (counts != np.floor(counts)).any():
+        return None
+    return Columns(
+        names=names,
+        lines=range(1, len(table) + 1),
+        times=None if names.time is None else table[:, 0],
+        inputs=table[:, -2],
+        outputs=table[:, -1],
     )
 
 

@@ -135,6 +135,29 @@ def test_times_are_sorted_where_they_go_back_and_equal_ones_stay() -> None:
     assert reading.num_unsorted == 1
 
 
+@given(
+    st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 10**6), st.integers(0, 5)), min_size=1, max_size=20),
+    st.booleans(),
+)
+def test_plain_numbers_are_read_as_quoted_ones_are(rows: list[tuple[float, int, int]], headed: bool) -> None:
+    header = ["time,input_tokens,output_tokens"] if headed else []
+    plain = "\n".join([*header, *(f"{time!r},{given},{made}" for time, given, made in rows)])
+    quoted = "\n".join([*header, *(f'"{time!r}","{given}","{made}"' for time, given, made in rows)])
+    one, other = trace_or_faults(plain, None), trace_or_faults(quoted, None)
+    if isinstance(one, TraceError) or isinstance(other, TraceError):
+        assert str(one) == str(other)
+    else:
+        assert columns(one) == columns(other)
+        assert (one.num_left_out, one.num_unsorted) == (other.num_left_out, other.num_unsorted)
+
+
+@pytest.mark.parametrize("wrong", ["-1,5,5", "1,5.5,5", "1,1e300,5", "nan,5,5", "1,5", "1,5,5x"])
+def test_one_bad_line_among_plain_numbers_is_told_with_its_number(wrong: str) -> None:
+    with pytest.raises(TraceError) as told:
+        read_trace(f"time,input_tokens,output_tokens\n1,2,3\n\n2,3,4\n{wrong}\n3,4,5\n", "x")
+    assert [fault.split(":")[0] for fault in told.value.faults] == ["line 5"]
+
+
 # Hashed blocks
 
 
@@ -148,7 +171,7 @@ def test_block_hashes_become_prefixes() -> None:
 
 @pytest.mark.parametrize(
     ("size", "lengths", "expected"),
-    [(16, (17, 40, 16), 16), (64, (65, 640), 64), (512, (9000, 3), 512), (4, (7, 9), 4)],
+    [(16, (17, 40, 16), 16), (64, (65, 640), 64), (64, (100,), 64), (512, (9000, 3), 512), (4, (7, 9), 4)],
 )
 def test_the_size_of_blocks_follows_from_their_counts(size: int, lengths: tuple[int, ...], expected: int) -> None:
     lines = [
@@ -185,6 +208,16 @@ def test_tokens_of_texts_are_estimated_from_their_bytes() -> None:
     assert estimated_tokens("\ud800") == 1
     reading = read_trace(SHAREGPT, "x")
     assert (reading.tokens_low_fraction, reading.tokens_high_fraction, reading.has_times) == (0.75, 1.25, False)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "taken"),
+    [(4, 4, True), (3, 4, False), (4, 3, False), (1024, 1024, True), (1025, 4, False), (1000, 1049, False)],
+)
+def test_the_first_turn_is_taken_within_the_limits_of_benchmarks(prompt: int, answer: int, taken: bool) -> None:
+    talk = {"conversations": [{"from": "human", "value": "x" * 4 * prompt}, {"from": "gpt", "value": "y" * 4 * answer}]}
+    outcome = trace_or_faults(json.dumps([talk]), None)
+    assert isinstance(outcome, Reading) == taken
 
 
 def test_sessions_take_every_turn_with_all_that_was_said() -> None:
