@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -38,6 +39,8 @@ Example: infcalc workload --arrivals gamma:rate=12,burstiness=0.5 --requests 100
 def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
     answer = workload(trace_from(options), explain=options["explain"])
+    if options["save_trace"]:
+        sys.stderr.write(f"wrote {options['save_trace']}\n")
 
     def view() -> View:
         from infcalc.report.views import workload as views  # noqa: PLC0415 - JSON needs no view

@@ -79,8 +79,11 @@ def _times_s(arrivals: OpenLoop | AtOnce, count: int, rng: np.random.Generator) 
 
 
 def faster(trace: Trace, factor: float) -> Trace:
-    """Return the trace with its times of arrival closer together by ``factor``; pauses of people stay."""
-    return replace(trace, arrivals_s=trace.arrivals_s / factor)
+    """Return the trace with its times of arrival closer together by ``factor``; pauses inside sessions stay."""
+    if trace.turns is None:
+        return replace(trace, arrivals_s=trace.arrivals_s / factor)
+    start_s = trace.arrivals_s[roots(trace.turns.follows)]
+    return in_order(trace, trace.arrivals_s - start_s + start_s / factor)
 
 
 def first_requests(trace: Trace, count: int) -> Trace:

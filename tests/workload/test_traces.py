@@ -269,6 +269,18 @@ def test_times_come_closer_and_the_first_requests_are_kept() -> None:
     assert first_requests(trace, 9) is trace
 
 
+@given(traces(), st.sampled_from([0.5, 2.0, 1000.0]))
+def test_sessions_come_faster_and_their_pauses_stay(trace: Trace, factor: float) -> None:
+    fast = faster(trace, factor)
+    begins = np.full(len(trace), True) if trace.turns is None else trace.turns.follows == NONE
+    expected = sorted((trace.arrivals_s[begins] / factor).tolist())
+    assert fast.arrivals_s[begins if fast.turns is None else fast.turns.follows == NONE].tolist() == expected
+    if fast.turns is not None:
+        later = np.flatnonzero(fast.turns.follows != NONE)
+        gaps = fast.arrivals_s[later] - fast.arrivals_s[fast.turns.follows[later]]
+        assert gaps == pytest.approx(fast.turns.pauses_s[later])
+
+
 @given(traces(), st.integers(1, 30))
 def test_the_first_requests_of_any_trace_are_one(trace: Trace, count: int) -> None:
     first = first_requests(trace, count)
