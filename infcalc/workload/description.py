@@ -136,8 +136,8 @@ def shares(trace: Trace) -> Shares:
 def time_grid_s(trace: Trace) -> float | None:
     """Return the grid on which times were written, where that bunches requests; None where it does not.
 
-    >>> times = np.array([0.0, 0, 0, 3, 3, 3, 9, 9, 9])
-    >>> time_grid_s(Trace(arrivals_s=times, input_tokens=np.full(9, 9), output_tokens=np.full(9, 1)))
+    >>> times = np.array([0.0, 0, 0, 3, 3, 3, 9, 9, 9, 12])
+    >>> time_grid_s(Trace(arrivals_s=times, input_tokens=np.full(10, 9), output_tokens=np.full(10, 1)))
     3.0
     """
     gaps = np.diff(trace.arrivals_s)
