@@ -48,6 +48,22 @@ class CatalogError(InfcalcError):
         self.faults = faults
 
 
+class TraceError(InfcalcError):
+    """All faults of a trace: each with its line; the first of them are shown, the others counted (exit 2)."""
+
+    shown: ClassVar[int] = 20
+
+    def __init__(self, place: str, faults: tuple[str, ...], *, hint: str | None = None) -> None:
+        count = len(faults)
+        lines = [f"  {fault}" for fault in faults[: self.shown]]
+        if count > self.shown:
+            lines.append(f"  and {count - self.shown:,} more")
+        super().__init__(
+            f"{count:,} fault{'s' if count != 1 else ''} in the trace:\n" + "\n".join(lines), place=place, hint=hint
+        )
+        self.faults = faults
+
+
 class DoesNotFit(InfcalcError):
     """The deployment does not fit in memory (exit 3)."""
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MAX_TEXT_BYTES: Final = 64 * 2**20
 """No catalog, config or benchmark file that a person would name is larger."""
+_MAX_TRACE_BYTES = 2**30
+"""A week of a busy service is some ten million requests."""
 _MAX_CATALOG_BYTES = 8 * 2**20
 _PROJECT_OVERLAY = "infcalc.yaml"
 _SOURCES = ("models.yaml", "gpus.yaml", "efficiency.yaml")
@@ -283,6 +285,20 @@ def read_log_text(path: str) -> str:
     if b"\0" in content:
         raise FileProblem("not a text file (it holds zero bytes)", place=place, hint="this looks like a binary file")
     return content.decode("utf-8-sig", errors="replace")
+
+
+def read_trace_text(path: str) -> str:
+    """Return the content of a trace of at most 1 GiB (``-``: standard input).
+
+    Raises:
+        FileProblem: missing, a directory, not readable, too large, compressed, or no text.
+
+    """
+    place = "standard input" if path == "-" else path
+    content = _read_standard_input(_MAX_TRACE_BYTES) if path == "-" else _read_bytes(path, _MAX_TRACE_BYTES)
+    if content.startswith(_GZIP):
+        raise FileProblem("a compressed file", place=place, hint="unpack it first: gunzip -c FILE | infcalc workload -")
+    return _decoded(content, place)
 
 
 def _read_standard_input(max_bytes: int) -> bytes:

@@ -130,6 +130,18 @@ def format_seconds(seconds: float) -> str:
     return f"{_short(seconds * 1e6)} us"
 
 
+def format_span(seconds: float) -> str:
+    """Return a stretch of time as people say it: minutes, hours and days where there are some.
+
+    >>> format_span(3501.7), format_span(0.25), format_span(90), format_span(5_270_400)
+    ('58.4 min', '250 ms', '90 s', '61 days')
+    """
+    for unit, size, least in (("days", 86_400, 2.0), ("h", 3600, 2.0), ("min", 60, 2.0)):
+        if seconds >= least * size:
+            return f"{_short(seconds / size)} {unit}"
+    return format_seconds(seconds) if seconds else "0 s"
+
+
 def format_si(value: float, unit: str) -> str:
     """Return a rate or count with a decimal prefix.
 

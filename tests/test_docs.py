@@ -155,6 +155,7 @@ def test_every_command_is_documented(command: Any) -> None:  # noqa: ANN401 - th
         ("roofline", "--batch", "1"),
         ("speculate", "--draft-model", "llama3-8b"),
         ("batching", "--requests", "5"),
+        ("workload", "--requests", "50"),
         ("models", "list", "llama3-8b"),
         ("gpus", "list", "h200"),
     ],

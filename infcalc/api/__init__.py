@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from infcalc.api.users import Load
     from infcalc.api.validating import validate_memory
     from infcalc.api.validating_serving import validate_serving
+    from infcalc.api.workload_ask import WorkloadAsk
+    from infcalc.api.workloads import workload
     from infcalc.errors import InfcalcError
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "InfcalcError",
     "Load",
     "Offer",
+    "WorkloadAsk",
     "batching",
     "compare",
     "concurrency",
@@ -49,6 +52,7 @@ __all__ = [
     "speculate",
     "validate_memory",
     "validate_serving",
+    "workload",
 ]
 
 _HOMES = {
@@ -60,6 +64,7 @@ _HOMES = {
     "InfcalcError": "infcalc.errors",
     "Load": "infcalc.api.users",
     "Offer": "infcalc.api.offer",
+    "WorkloadAsk": "infcalc.api.workload_ask",
     "batching": "infcalc.api.batching_policies",
     "compare": "infcalc.api.comparing",
     "concurrency": "infcalc.api.fitting",
@@ -73,6 +78,7 @@ _HOMES = {
     "speculate": "infcalc.api.drafting",
     "validate_memory": "infcalc.api.validating",
     "validate_serving": "infcalc.api.validating_serving",
+    "workload": "infcalc.api.workloads",
 }
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from infcalc.spec.efficiency import GpuEfficiency
     from infcalc.spec.kv import KvFormat
     from infcalc.spec.model import Model
-    from infcalc.workload.lengths import Lengths, Node
+    from infcalc.workload.lengths import Lengths
+    from infcalc.workload.quadrature import Node
 
 _SLICES = 24
 _MOST_REMEMBERED = 20_000

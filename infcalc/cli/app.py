@@ -55,6 +55,11 @@ COMMANDS = (
         question="Static or continuous batching: who answers the same requests faster, and why?",
         module="infcalc.cli.batching",
     ),
+    Command(
+        name="workload",
+        question="What is in this trace, and can I have one like it?",
+        module="infcalc.cli.workload",
+    ),
     Command(name="compare", question="Does it agree with the start-up log of my engine?", module="infcalc.cli.compare"),
     Command(name="validate", question="How right is it, on recorded start-up logs?", module="infcalc.cli.validate"),
     Command(

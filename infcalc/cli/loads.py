@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from infcalc.api.judging import Measurement
     from infcalc.api.objectives import Objective
     from infcalc.api.sweeping import Sweep
+    from infcalc.api.workload_ask import WorkloadAsk
 
 
 def offer_from(options: Mapping[str, Any]) -> Offer:
@@ -59,6 +60,37 @@ def batching_from(options: Mapping[str, Any]) -> BatchingAsk:
         policies=split(options.get("policy"), commas=True),
         seed=options.get("seed"),
         unit_steps=options.get("unit_steps", False),
+    )
+
+
+def trace_from(options: Mapping[str, Any]) -> WorkloadAsk:
+    """Return the trace of a command's options.
+
+    Raises:
+        UsageError: users beside a concurrency, or a time that is none.
+
+    """
+    from infcalc.api.workload_ask import WorkloadAsk  # noqa: PLC0415 - only for traces
+
+    users, clients = options.get("users"), options.get("concurrency")
+    if users is not None and clients is not None:
+        raise UsageError("both --users and --concurrency", place="--users", hint="they mean the same here; give one")
+    return WorkloadAsk(
+        file=options.get("file"),
+        trace_format=options.get("trace_format"),
+        arrivals=options.get("arrivals"),
+        requests_per_s=options.get("rate"),
+        burstiness=options.get("burstiness"),
+        num_clients=users if clients is None else clients,
+        think_s=seconds(options.get("think_time"), "--think-time"),
+        input_tokens=options.get("input_tokens"),
+        output_tokens=options.get("output_tokens"),
+        num_requests=options.get("num_requests"),
+        shared_prefix=options.get("shared_prefix"),
+        turns=options.get("turns"),
+        speedup=options.get("speedup"),
+        seed=options.get("seed"),
+        save_trace=options.get("save_trace"),
     )
 
 

@@ -244,13 +244,87 @@ ARRIVALS = (
     ),
 )
 
+ARRIVAL_TIMES = (
+    Option(
+        name="arrivals",
+        flags=("--arrivals",),
+        kind=_Text,
+        default=None,
+        help="When requests come: poisson:12, gamma:rate=12,cv=2, weibull:..., constant:12, "
+        "ramp:from=1,to=20,over=10min, diurnal:rate=12,ratio=3, closed:clients=100,think=30s, or once.",
+        group="Load",
+    ),
+    Option(
+        name="burstiness",
+        flags=("--burstiness",),
+        kind=_Real,
+        default=None,
+        help="Of --rate, as in vLLM's benchmark: 1 is Poisson, below 1 burstier. [1]",
+        group="Load",
+    ),
+)
+
+REPEATED = (
+    Option(
+        name="shared_prefix",
+        flags=("--shared-prefix",),
+        kind=_Text,
+        default=None,
+        help="System prompts before the prompts: num=10,tokens=1000,share=0.8,skew=1.",
+        group="Load",
+    ),
+    Option(
+        name="turns",
+        flags=("--turns",),
+        kind=_Text,
+        default=None,
+        help="Turns of a session, a number or a distribution; each prompt holds what was said before. [1]",
+        group="Load",
+    ),
+)
+
+TRACE = (
+    Option(
+        name="num_requests",
+        flags=("--num-requests", "--requests"),
+        kind=_Whole,
+        default=None,
+        help="Requests to make; of a file the first so many. [10000; of a file all]",
+        group="Trace",
+    ),
+    Option(
+        name="speedup",
+        flags=("--speedup",),
+        kind=_Real,
+        default=None,
+        help="Arrivals of a file closer together by this factor. [1]",
+        group="Trace",
+    ),
+    Option(
+        name="trace_format",
+        flags=("--trace-format",),
+        kind=_Text,
+        default=None,
+        help="azure, burstgpt, mooncake, bailian, sharegpt, sharegpt-sessions, csv, jsonl or infcalc. [by its content]",
+        group="Trace",
+    ),
+    Option(
+        name="save_trace",
+        flags=("--save-trace",),
+        kind=_Text,
+        default=None,
+        help="Write the requests to this file: .csv for times and lengths, else JSON lines with all.",
+        group="Trace",
+    ),
+)
+
 SEED = (
     Option(
         name="seed",
         flags=("--seed",),
         kind=_Whole,
         default=None,
-        help="The same seed draws the same requests. [0]",
+        help="Of the random numbers: the same seed, the same answer. [0]",
         group="Load",
     ),
 )
@@ -376,14 +450,6 @@ DRAFTING = (
         kind=_Whole,
         default=None,
         help="Run so many rounds of chains and trees with the fastest chain's acceptance. [none]",
-        group="Question",
-    ),
-    Option(
-        name="seed",
-        flags=("--seed",),
-        kind=_Whole,
-        default=None,
-        help="Seed of the simulation. [0]",
         group="Question",
     ),
 )

@@ -14,11 +14,11 @@ from infcalc.cli.given import (
     split,
     whole_numbers,
 )
-from infcalc.cli.options import BATCHES, CATALOG, CONTEXT, COUNTERS, DEPLOYMENT, DRAFTING, OUTPUT
+from infcalc.cli.options import BATCHES, CATALOG, CONTEXT, COUNTERS, DEPLOYMENT, DRAFTING, OUTPUT, SEED
 from infcalc.cli.render import render
 from infcalc.report.table import View
 
-OPTIONS = (*DRAFTING, *COUNTERS, *BATCHES, *CONTEXT, *DEPLOYMENT, *CATALOG, *OUTPUT)
+OPTIONS = (*DRAFTING, *COUNTERS, *SEED, *BATCHES, *CONTEXT, *DEPLOYMENT, *CATALOG, *OUTPUT)
 HELP = """Tokens per round, speedup, best draft length and the batch up to which drafting pays.
 
 Example: infcalc speculate --method eagle3 --acceptance 0.8 --num-draft-tokens 5"""

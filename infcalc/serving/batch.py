@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from infcalc.serving.times import StepTimes
-    from infcalc.workload.lengths import Node
+    from infcalc.workload.quadrature import Node
 
 _GAUSS = ((5 / 18, 0.5 - 0.5 * math.sqrt(0.6)), (8 / 18, 0.5), (5 / 18, 0.5 + 0.5 * math.sqrt(0.6)))
 

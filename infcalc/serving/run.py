@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from infcalc.serving.times import StepTimes
-    from infcalc.workload.lengths import Node
+    from infcalc.workload.quadrature import Node
 
 _STRETCHES = 32
 """Stretches of a mean answer."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from infcalc.engines.pace import Pace
     from infcalc.serving.times import Clock
-    from infcalc.workload.lengths import Node
+    from infcalc.workload.quadrature import Node
 
 _LONG_RUN = 15.0
 """Lives of a request from which on a run at a rate is more than its start."""

@@ -1,19 +1,21 @@
 """How long prompts and answers are: distributions of token counts, their moments and percentiles.
 
 Written as a number (``512``, ``4k``) or as ``lognormal:mean=500,cv=1.2``, ``lognormal:p50=200,p90=900``,
-``uniform:min=100,max=900``, ``exponential:mean=300``, ``pareto:min=64,max=2k,alpha=1.2``, ``constant:512``. Two
-percentiles alone mean a lognormal through them, the shape that request lengths of chat services have. Lengths are
-treated as continuous.
+``uniform:min=100,max=900``, ``exponential:mean=300``, ``pareto:min=100,max=32k,alpha=1.2``, ``constant:512``,
+``empirical:100,200*3,900``. Two percentiles alone mean a lognormal through them, the shape that request lengths of chat
+services have. Lengths are treated as continuous.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from itertools import groupby
 from typing import TypeAlias, assert_never
 
 from infcalc.frozen import frozen
 from infcalc.units import KIB
+from infcalc.workload.written import values_of
 
 
 @frozen
@@ -48,9 +50,10 @@ class Lognormal:
 
 @frozen
 class Pareto:
-    """Heavy-tailed between two bounds: the chance of more than x falls as x to the power ``-tail_index``.
+    """Many short, few very long: the share beyond a length falls with its power ``-tail_index``, up to a longest one.
 
-    Without an upper bound not even the mean need exist; no engine gives answers without end.
+    Bounded, for no request is longer than its model admits; hence every moment exists. Source: the truncated Pareto
+    law, density ``a min**a x**(-a-1) / (1 - (min/max)**a)``.
     """
 
     min_tokens: float
@@ -58,18 +61,26 @@ class Pareto:
     tail_index: float
 
 
-Lengths: TypeAlias = Constant | Uniform | Exponential | Lognormal | Pareto
-Node: TypeAlias = tuple[float, float]
-"""Weight and length: weights of a distribution sum to 1."""
+@frozen
+class Empirical:
+    """Lengths as they were observed, each as likely as the others; in rising order."""
+
+    values_tokens: tuple[float, ...]
+
+
+Lengths: TypeAlias = Constant | Uniform | Exponential | Lognormal | Pareto | Empirical
 
 _MAX_TOKENS = 2.0**40
 _MAX_CV = 20.0
+_MAX_TAIL_INDEX = 20.0
+_MAX_VALUES = 100_000
 _TOKENS = re.compile(r"^([0-9]+(?:\.[0-9]+)?)([kKmM]?)$")
 _PERCENTILE = re.compile(r"^p([0-9]{1,2}(?:\.[0-9]+)?)$")
 _TWO = 2
+_SIX_DIGITS = 999_999.5
 FORMS = (
-    "512, 4k, lognormal:mean=500,cv=1.2, lognormal:p50=200,p90=900, uniform:min=100,max=900, exponential:mean=300 or "
-    "pareto:min=64,max=2k,alpha=1.2"
+    "512, 4k, lognormal:mean=500,cv=1.2, lognormal:p50=200,p90=900, uniform:min=100,max=900 exponential:mean=300, "
+    "pareto:min=100,max=32k,alpha=1.2 or empirical:100,200*3,900"
 )
 """What lengths are written like, for errors."""
 
@@ -94,28 +105,23 @@ def parse_lengths(text: str) -> Lengths:
         if "=" not in name:
             return Constant(value_tokens=_tokens(name, "a length"))
         name, rest = "lognormal", text
+    if name == "empirical":
+        return _listed(rest)
     values = _values(rest, name)
     match name:
         case "constant" | "fixed":
-            return Constant(value_tokens=_only(values, name, "tokens"))
+            found: Lengths = Constant(value_tokens=_only(values, name, "tokens"))
         case "uniform":
-            low, high = _exactly(values, name, "min", "max")
-            if low > high:
-                raise ValueError(f"{text!r}: min is above max")
-            return Constant(value_tokens=low) if low == high else Uniform(min_tokens=low, max_tokens=high)
+            found = _uniform(values, text)
         case "exponential":
-            return Exponential(mean_tokens=_only(values, name, "mean"))
+            found = Exponential(mean_tokens=_only(values, name, "mean"))
         case "lognormal":
-            return _lognormal(values, text)
+            found = _lognormal(values, text)
         case "pareto":
-            low, high, tail = _exactly(values, name, "min", "max", "alpha")
-            if low > high or not tail:
-                raise ValueError(f"{text!r}: " + ("min is above max" if low > high else "alpha is above 0"))
-            return (
-                Constant(value_tokens=low) if low == high else Pareto(min_tokens=low, max_tokens=high, tail_index=tail)
-            )
+            found = _pareto(values, text)
         case _:
             raise ValueError(f"{word!r} is no distribution")
+    return found
 
 
 def described(lengths: Lengths) -> str:
@@ -126,18 +132,29 @@ def described(lengths: Lengths) -> str:
     """
     match lengths:
         case Constant():
-            return f"{lengths.value_tokens:g}"
+            return _short(lengths.value_tokens)
         case Uniform():
-            return f"uniform:min={lengths.min_tokens:g},max={lengths.max_tokens:g}"
+            return f"uniform:min={_short(lengths.min_tokens)},max={_short(lengths.max_tokens)}"
         case Exponential():
-            return f"exponential:mean={lengths.mean_tokens:g}"
+            return f"exponential:mean={_short(lengths.mean_tokens)}"
         case Lognormal():
             spread = math.sqrt(math.expm1(lengths.log_deviation**2))
-            return f"lognormal:mean={moment(lengths, 1):g},cv={spread:g}"
+            return f"lognormal:mean={_short(moment(lengths, 1))},cv={spread:g}"
         case Pareto():
-            return f"pareto:min={lengths.min_tokens:g},max={lengths.max_tokens:g},alpha={lengths.tail_index:g}"
+            low, high = lengths.min_tokens, lengths.max_tokens
+            return f"pareto:min={_short(low)},max={_short(high)},alpha={lengths.tail_index:g}"
+        case Empirical():
+            runs = [(value, len(list(run))) for value, run in groupby(lengths.values_tokens)]
+            return "empirical:" + ",".join(
+                f"{_short(value)}" + (f"*{times}" if times > 1 else "") for value, times in runs
+            )
         case _:
             assert_never(lengths)
+
+
+def _short(tokens: float) -> str:
+    """Return a length to six digits, and without the exponent that would not be read again."""
+    return f"{tokens:g}" if tokens < _SIX_DIGITS else f"{tokens:.0f}"
 
 
 def moment(lengths: Lengths, order: int) -> float:
@@ -153,11 +170,9 @@ def moment(lengths: Lengths, order: int) -> float:
         case Lognormal():
             return lengths.median_tokens**order * math.exp(0.5 * (order * lengths.log_deviation) ** 2)
         case Pareto():
-            low, high, tail = lengths.min_tokens, lengths.max_tokens, lengths.tail_index
-            gap, ratio = order - tail, high / low
-            # The integral of x to the power (gap - 1); its limit is a logarithm.
-            area = math.log(ratio) if abs(gap) < _SAME_POWER else math.expm1(gap * math.log(ratio)) / gap
-            return tail * low**order * area / -math.expm1(-tail * math.log(ratio))
+            return _pareto_moment(lengths, order)
+        case Empirical():
+            return math.fsum(value**order for value in lengths.values_tokens) / len(lengths.values_tokens)
         case _:
             assert_never(lengths)
 
@@ -179,73 +194,25 @@ def quantile_tokens(lengths: Lengths, probability: float) -> float:
         case Lognormal():
             return lengths.median_tokens * math.exp(lengths.log_deviation * normal_quantile(probability))
         case Pareto():
-            low, high, tail = lengths.min_tokens, lengths.max_tokens, lengths.tail_index
-            kept = -math.expm1(tail * math.log(low / high))
-            return low * math.exp(-math.log1p(-probability * kept) / tail)
+            left = 1 - probability * (1 - (lengths.min_tokens / lengths.max_tokens) ** lengths.tail_index)
+            return float(lengths.min_tokens * left ** (-1 / lengths.tail_index))
+        case Empirical():
+            number = len(lengths.values_tokens)
+            return lengths.values_tokens[min(number - 1, max(0, math.ceil(probability * number) - 1))]
         case _:
             assert_never(lengths)
 
 
-def nodes(lengths: Lengths, *, by_length: bool = False) -> tuple[Node, ...]:
-    """Return weights and lengths whose weighted sums are expectations, without chance.
-
-    ``by_length`` weighs each length by itself: the law of the answer that a running request is giving, for long ones
-    run longer. Moments up to the third come out to 1e-6 or better.
-    """
-    bias = 1 if by_length else 0
-    match lengths:
-        case Constant():
-            return ((1.0, lengths.value_tokens),)
-        case Uniform():
-            found = _uniform_nodes(lengths, bias)
-        case Exponential():
-            # Trapezoids in the logarithm: the integrand is smooth and vanishes at both ends.
-            steps = [step * _LOG_STEP for step in range(-_LOG_STEPS_BELOW, _LOG_STEPS_ABOVE)]
-            found = [
-                (math.exp((bias + 1) * step - math.exp(step)), lengths.mean_tokens * math.exp(step)) for step in steps
-            ]
-        case Lognormal():
-            spread = lengths.log_deviation
-            centre = math.log(lengths.median_tokens) + bias * spread**2
-            # Third moments lie up to three deviations further out than the law itself.
-            reach = _NORMAL_REACH + 3 * spread
-            count = math.ceil(2 * reach / _NORMAL_STEP)
-            steps = [-reach + step * _NORMAL_STEP for step in range(count + 1)]
-            found = [(math.exp(-0.5 * step**2), math.exp(centre + spread * step)) for step in steps]
-        case Pareto():
-            found = _pareto_nodes(lengths, bias)
-        case _:
-            assert_never(lengths)
-    total = math.fsum(weight for weight, _ in found)
-    return tuple((weight / total, value) for weight, value in found)
+def _pareto_moment(lengths: Pareto, order: int) -> float:
+    """Return the integral of ``x**order`` over the density; where order and index meet it is a logarithm."""
+    ratio, power = math.log(lengths.max_tokens / lengths.min_tokens), order - lengths.tail_index
+    whole = -math.expm1(-lengths.tail_index * ratio)
+    # The integral of exp(power * u) for u from 0 to ratio.
+    integral = ratio if abs(power * ratio) < _SAME_POWER else math.expm1(power * ratio) / power
+    return lengths.min_tokens**order * lengths.tail_index * integral / whole
 
 
-_CELLS = 32
-_GAUSS = 0.5 / math.sqrt(3)
-_LOG_STEP = 0.2
-_LOG_STEPS_BELOW = 90
-_LOG_STEPS_ABOVE = 22
-_NORMAL_REACH = 7.0
-_NORMAL_STEP = 0.3
 _SAME_POWER = 1e-9
-_HIGHEST_POWER = 4
-_LOG_CELL = 0.24
-
-
-def _uniform_nodes(lengths: Uniform, bias: int) -> list[Node]:
-    """Two Gauss points per cell: exact for cubic integrands."""
-    width = (lengths.max_tokens - lengths.min_tokens) / _CELLS
-    middles = [lengths.min_tokens + (cell + 0.5) * width for cell in range(_CELLS)]
-    points = [middle + side * width for middle in middles for side in (-_GAUSS, _GAUSS)]
-    return [(point**bias, point) for point in points]
-
-
-def _pareto_nodes(lengths: Pareto, bias: int) -> list[Node]:
-    """Two Gauss points per cell of the logarithm, small enough for the third moment and for the steepest fall."""
-    span = math.log(lengths.max_tokens / lengths.min_tokens)
-    number = math.ceil(span * max(_HIGHEST_POWER, lengths.tail_index) / _LOG_CELL)
-    points = [(cell + 0.5 + side) * span / number for cell in range(number) for side in (-_GAUSS, _GAUSS)]
-    return [(math.exp((bias - lengths.tail_index) * point), lengths.min_tokens * math.exp(point)) for point in points]
 
 
 def normal_quantile(probability: float) -> float:
@@ -265,26 +232,26 @@ def normal_quantile(probability: float) -> float:
 
 
 def _values(rest: str, name: str) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for part in rest.split(","):
-        key, equals, value = part.partition("=")
-        if not equals:
-            key, value = "", key
-        word = key.strip().lower()
-        if word in found:
-            raise ValueError(f"{name}: {word or 'the value'} is given twice")
-        plain = word in {"cv", "alpha"}
-        found[word] = _plain(value.strip(), f"{name} {word}") if plain else _tokens(value.strip(), word or name)
-    return found
+    return {word: _number(text, word, name) for word, text in values_of(rest, name).items()}
 
 
-def _plain(text: str, what: str) -> float:
+def _number(text: str, word: str, name: str) -> float:
+    match word:
+        case "cv":
+            return _plain(text, f"{name} {word}", 0, _MAX_CV)
+        case "alpha":
+            return _plain(text, f"{name} {word}", 0.01, _MAX_TAIL_INDEX)
+        case _:
+            return _tokens(text, word or name)
+
+
+def _plain(text: str, what: str, least: float, most: float) -> float:
     try:
         value = float(text)
     except ValueError:
         raise ValueError(f"{what}: {text!r} is not a number") from None
-    if not 0 <= value <= _MAX_CV:
-        raise ValueError(f"{what}: {text} is not between 0 and {_MAX_CV:g}")
+    if not least <= value <= most:
+        raise ValueError(f"{what}: {text} is not between {least:g} and {most:g}")
     return value
 
 
@@ -297,6 +264,43 @@ def _tokens(text: str, what: str) -> float:
     if not 1 <= value <= _MAX_TOKENS:
         raise ValueError(f"{what}: {text} tokens is out of range (1 to 2**40)")
     return value
+
+
+def _uniform(values: dict[str, float], text: str) -> Lengths:
+    low, high = _exactly(values, "uniform", "min", "max")
+    if low > high:
+        raise ValueError(f"{text!r}: min is above max")
+    return Constant(value_tokens=low) if low == high else Uniform(min_tokens=low, max_tokens=high)
+
+
+def _pareto(values: dict[str, float], text: str) -> Lengths:
+    low, high, tail = _exactly(values, "pareto", "min", "max", "alpha")
+    if low > high:
+        raise ValueError(f"{text!r}: min is above max")
+    return Constant(value_tokens=low) if low == high else Pareto(min_tokens=low, max_tokens=high, tail_index=tail)
+
+
+def _listed(rest: str) -> Lengths:
+    """Return the law of listed lengths; ``200*3`` is three of them."""
+    found: list[float] = []
+    for part in rest.split(","):
+        value, star, times = part.strip().partition("*")
+        if star and not times.strip().isdecimal():
+            raise ValueError(f"empirical: {part.strip()!r}: after * stands how often, such as 200*3")
+        number = int(times[:_MAX_DIGITS]) if star else 1
+        if not 1 <= number <= _MAX_VALUES - len(found):
+            raise ValueError(f"empirical: {part.strip()!r}: 1 to {_MAX_VALUES:,} lengths in all")
+        found += [_tokens(value.strip(), "empirical")] * number
+    return empirical(tuple(found))
+
+
+_MAX_DIGITS = 9
+
+
+def empirical(values_tokens: tuple[float, ...]) -> Lengths:
+    """Return the law of observed lengths; a constant where all are the same."""
+    ordered = tuple(sorted(values_tokens))
+    return Constant(value_tokens=ordered[0]) if ordered[0] == ordered[-1] else Empirical(values_tokens=ordered)
 
 
 def _only(values: dict[str, float], name: str, key: str) -> float:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 
 from infcalc.frozen import frozen
-from infcalc.workload.lengths import Constant, Lengths, mean_tokens, moment, nodes, normal_quantile, quantile_tokens
+from infcalc.workload.lengths import Constant, Lengths, mean_tokens, moment, normal_quantile, quantile_tokens
+from infcalc.workload.quadrature import nodes
 
 _SIDE = 0.5 * math.sqrt(0.6)
 _LIFE = ((5 / 18, 0.5 - _SIDE), (8 / 18, 0.5), (5 / 18, 0.5 + _SIDE))

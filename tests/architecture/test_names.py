@@ -129,6 +129,12 @@ BARE = {
     **dict.fromkeys(words("layer sequence_id released seed"), "which one, not how many"),
     "log_deviation": "of a logarithm, which has no unit",
     **dict.fromkeys(
+        words("cv think_cv burstiness_cv burstiness dispersion count_dispersion"), "deviation over mean, or the like"
+    ),
+    **dict.fromkeys(words("tail_index peak_ratio skew speedup"), "an exponent, or a ratio of two equal units"),
+    **dict.fromkeys(words("mean p50 p90 p99 min max mean_low mean_high"), "in the unit of the quantity they sum up"),
+    **dict.fromkeys(words("sessions left_out"), "a count of what it names"),
+    **dict.fromkeys(
         words(
             "value low high limit knee values half_step measured predicted predicted_low predicted_high effect per_byte"
         ),

@@ -73,13 +73,20 @@ def test_an_answer_loads_nothing_heavy(warm: Path, arguments: tuple[str, ...]) -
 
 @pytest.mark.parametrize(
     "arguments",
-    [("estimate", "--json"), ("estimate", "--concurrency", "100"), ("estimate", "--sweep", "batch=1..64", "--json")],
+    [
+        ("estimate", "--json"),
+        ("estimate", "--concurrency", "100"),
+        ("estimate", "--sweep", "batch=1..64", "--json"),
+        ("workload",),
+    ],
     ids=" ".join,
 )
-def test_an_estimate_loads_numpy_and_nothing_else_that_is_heavy(warm: Path, arguments: tuple[str, ...]) -> None:
+def test_an_estimate_or_a_trace_loads_numpy_and_nothing_else_that_is_heavy(
+    warm: Path, arguments: tuple[str, ...]
+) -> None:
     code, out, modules = loaded(warm, *arguments)
     assert code == 0
-    assert "llama3-70b" in out
+    assert "llama3-70b" in out or "poisson:rate=12" in out
     assert HEAVY & modules <= {"numpy"}
 
 
@@ -88,6 +95,7 @@ def test_an_estimate_loads_numpy_and_nothing_else_that_is_heavy(warm: Path, argu
     [
         (("estimate", "--batch", "4", "--rate", "2"), 2),
         (("estimate", "--input-tokens", "100k"), 2),
+        (("workload", "--arrivals", "poisson:0"), 2),
         (("estimate", "--gpu", "rtx-4090", "--gpus", "1", "--json"), 3),
     ],
     ids=str,

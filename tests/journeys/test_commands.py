@@ -395,7 +395,7 @@ NUMBERS = frozenset(
         *("gpus", "tp", "pp", "dp", "ep", "dcp", "batch", "block_size", "max_num_seqs", "max_num_batched_tokens"),
         *("memory_fraction", "num_draft_tokens", "mtp_tokens", "lora_rank", "max_loras", "users"),
         *("concurrency", "rate", "num_requests", "utilization", "accepted", "drafted", "simulate"),
-        *("requests", "slots"),
+        *("requests", "slots", "burstiness", "speedup"),
     }
 )
 NUMBERS_FROM_ZERO = frozenset({"cpu_offload_gb", "kv_offload_gib", "prefix_hit", "seed"})
