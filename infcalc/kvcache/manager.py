@@ -237,15 +237,16 @@ class KvCacheManager:
         if needed <= 0 and not shared and self._window_tokens is None:
             table.num_tokens = end
             return ()
+        needed = max(0, needed) + shared
         unseen = slice(table.num_behind, self._unseen_blocks(table.num_committed))
         behind = table.block_ids[unseen]
-        num_returned = sum(self.pool.references(block) == 1 for block in behind)
-        needed = max(0, needed) + shared
+        num_returned = sum(self.pool.references(block) == 1 for block in behind) if behind else 0
         if needed > self.pool.num_free + num_returned:
             return None
-        self.pool.release(freed_last_first(behind))
-        table.block_ids[unseen] = [NULL_BLOCK] * len(behind)
-        table.num_behind += len(behind)
+        if behind:
+            self.pool.release(freed_last_first(behind))
+            table.block_ids[unseen] = [NULL_BLOCK] * len(behind)
+            table.num_behind += len(behind)
         taken = self.pool.allocate(needed)
         if shared:
             self._diverge(table, written, taken[0])
