@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from infcalc.api.fitting import concurrency
     from infcalc.api.listing import gpus, models, show
     from infcalc.api.offer import Offer
+    from infcalc.api.paging import PagingAsk, paging
+    from infcalc.api.prefix_cache import prefix_cache
+    from infcalc.api.prefix_stream import PrefixAsk
     from infcalc.api.sizing import kv
     from infcalc.api.speed import estimate
     from infcalc.api.users import Load
@@ -33,6 +36,8 @@ __all__ = [
     "InfcalcError",
     "Load",
     "Offer",
+    "PagingAsk",
+    "PrefixAsk",
     "compare",
     "concurrency",
     "estimate",
@@ -40,6 +45,8 @@ __all__ = [
     "kv",
     "memory",
     "models",
+    "paging",
+    "prefix_cache",
     "roofline",
     "show",
     "speculate",
@@ -55,6 +62,8 @@ _HOMES = {
     "InfcalcError": "infcalc.errors",
     "Load": "infcalc.api.users",
     "Offer": "infcalc.api.offer",
+    "PagingAsk": "infcalc.api.paging",
+    "PrefixAsk": "infcalc.api.prefix_stream",
     "compare": "infcalc.api.comparing",
     "concurrency": "infcalc.api.fitting",
     "estimate": "infcalc.api.speed",
@@ -62,6 +71,8 @@ _HOMES = {
     "kv": "infcalc.api.sizing",
     "memory": "infcalc.api.filling",
     "models": "infcalc.api.listing",
+    "paging": "infcalc.api.paging",
+    "prefix_cache": "infcalc.api.prefix_cache",
     "roofline": "infcalc.api.bounds",
     "show": "infcalc.api.listing",
     "speculate": "infcalc.api.drafting",

@@ -236,7 +236,7 @@ def estimate(
     inputs: list[tuple[Input, ...]] = []
     explanations: list[Explanation] = []
     catalog = load(ask)
-    for one in _each(ask):
+    for one in asks_of(ask):
         (deployment,) = resolve(one, catalog)
         check_model_len(deployment)
         notes += deployment.assumptions
@@ -278,7 +278,7 @@ def estimate(
     )
 
 
-def _each(ask: Ask) -> list[Ask]:
+def asks_of(ask: Ask) -> list[Ask]:
     """Return an ask for each asked model and GPU."""
     return [
         replace(ask, models=(model,) if ask.models else (), gpus=(gpu,) if ask.gpus else ())
@@ -826,6 +826,7 @@ __all__ = [
     "Site",
     "SpeedResult",
     "Terms",
+    "asks_of",
     "estimate",
     "figure_of",
     "machine_of",

@@ -32,7 +32,8 @@ class SharedStream:
     prefix_tokens: int
     own_tokens: tuple[int, ...]
     """Of each request."""
-    answer_tokens: int
+    answer_tokens: tuple[int, ...]
+    """The same of its answer."""
     seed: int
 
     @property
@@ -51,16 +52,22 @@ class SharedStream:
         return self.num_requests * self.prefix_tokens + sum(self.own_tokens)
 
     @property
+    def longest_tokens(self) -> int:
+        """Of the longest prompt with its answer."""
+        pairs = zip(self.own_tokens, self.answer_tokens, strict=True)
+        return self.prefix_tokens + max((own + answer for own, answer in pairs), default=0)
+
+    @property
     def distinct_tokens(self) -> int:
         """Tokens that a cache without bounds holds in the end: each prefix once, and all that is not shared."""
-        return self.prompt_tokens - self.num_repeats * self.prefix_tokens + self.num_requests * self.answer_tokens
+        return self.prompt_tokens - self.num_repeats * self.prefix_tokens + sum(self.answer_tokens)
 
 
 def prompts_of(stream: SharedStream) -> tuple[Prompt, ...]:
     """Return the requests in a random order.
 
     >>> stream = SharedStream(
-    ...     num_sharing=2, num_prefixes=1, prefix_tokens=3, own_tokens=(1, 1, 2), answer_tokens=1, seed=0
+    ...     num_sharing=2, num_prefixes=1, prefix_tokens=3, own_tokens=(1, 1, 2), answer_tokens=(1, 1, 1), seed=0
     ... )
     >>> [(one.prefix, one.tokens.tolist()) for one in prompts_of(stream)]
     [(0, [0, 1, 2, 3]), (None, [5, 6, 7, 8]), (0, [0, 1, 2, 10, 11])]
@@ -75,9 +82,9 @@ def prompts_of(stream: SharedStream) -> tuple[Prompt, ...]:
     chance.shuffle(dealt)
     next_token = stream.num_prefixes * stream.prefix_tokens
     found = []
-    for which, own in zip(dealt, stream.own_tokens, strict=True):
+    for which, own, answer in zip(dealt, stream.own_tokens, stream.answer_tokens, strict=True):
         length = own if which is not None else own + stream.prefix_tokens
-        fresh = array("i", range(next_token, next_token + length + stream.answer_tokens))
+        fresh = array("i", range(next_token, next_token + length + answer))
         next_token += len(fresh)
         tokens = fresh[:length] if which is None else prefixes[which] + fresh[:length]
         found.append(Prompt(tokens=tokens, answer=fresh[length:], prefix=which))
