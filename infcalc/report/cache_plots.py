@@ -36,7 +36,7 @@ def plot_paging(answer: Answer[PagingResult], path: str) -> None:
     pieces = (
         ("tokens", [row.live_pool_fraction for _, row in bars]),
         ("reserved for later", [row.held_pool_fraction * row.reserved_fraction for _, row in bars]),
-        ("held, never filled", [row.held_pool_fraction * row.internal_fraction for _, row in bars]),
+        ("internal fragmentation", [row.held_pool_fraction * row.internal_fraction for _, row in bars]),
         ("free", [1 - row.held_pool_fraction for _, row in bars]),
     )
     for (label, shares), colour in zip(pieces, (*colours(3), _FREE), strict=True):

@@ -112,6 +112,8 @@ def _findings(result: PagingResult) -> list[str]:
     paged, most = rows["paged"], rows["contiguous-max"]
     where = f"{result.model} on {result.num_gpus} x {result.gpu}"
     shared = result.shared_prefix
+    if not result.pool_tokens:
+        return [f"{where}: does not fit, and there is no KV pool to share out"]
     return [
         (
             f"{where}: paging in blocks of {result.block_tokens} wastes {_percent(paged.waste_fraction)} of what "

@@ -20,12 +20,12 @@ def view(answer: Answer[PrefixCacheResult]) -> View:
     who = _WHO if len(answer.results) > 1 else ()
     pairs = [({"model": one.model, "gpu": f"{one.num_gpus} x {one.gpu}"}, one) for one in answer.results]
     hits = (
-        Column(key="hit_rate_requests_fraction", heading="requests hit", show=_percent),
-        Column(key="hit_rate_tokens_fraction", heading="tokens hit", show=_percent),
-        Column(key="evictions", heading="evictions", show=count),
+        Column(key="hit_rate_requests_fraction", heading="by request", show=_percent),
+        Column(key="hit_rate_tokens_fraction", heading="by token", show=_percent),
+        Column(key="evictions", heading="evicted", show=count),
     )
     caches = Table(
-        title="What each kind of cache finds",
+        title="Hit rate of each kind of cache, by request and by token",
         columns=(
             *who,
             Column(key="index", heading="cache", left=True),
@@ -64,7 +64,7 @@ def view(answer: Answer[PrefixCacheResult]) -> View:
     )
     few = answer.result.policies[0].tight_entries if answer.result.policies else 0
     policies = Table(
-        title="Which entry goes first",
+        title="Hit rate by which entry goes first",
         columns=(
             *who,
             Column(key="policy", heading="policy", left=True),
