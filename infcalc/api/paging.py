@@ -27,6 +27,8 @@ from infcalc.workload.length_mixes import (
 from infcalc.workload.lengths import Lengths, described, mean_tokens, parse_lengths
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from infcalc.api.pools import Pool
     from infcalc.spec.explain import Explanation
     from infcalc.workload.length_mixes import RequestLengths
@@ -41,7 +43,7 @@ _MOST_BLOCKS = 5_000_000
 _MOST_SHARED_TOKENS = 20_000_000
 _MOST_LOAD = 10.0
 _BLOCK_SIZES = (16, 32, 64, 128, 256)
-_SEED_STEP = 1_000_003
+_MOST_SEED = 2**63 - 1
 PAPER = "Kwon et al. 2023 (PagedAttention, SOSP '23)"
 
 
@@ -221,6 +223,7 @@ def _check(wanted: PagingAsk) -> None:
         ("--requests", wanted.num_requests, 1, _MOST_REQUESTS),
         ("--shared-requests", wanted.num_shared_requests, 1, 10_000),
         ("--shared-prefix-tokens", wanted.shared_prefix_tokens, 1, 10**7),
+        ("--seed", wanted.seed, 0, _MOST_SEED),
     )
     for option, count, least, most in counts:
         if count is not None and not least <= count <= most:
@@ -296,13 +299,14 @@ def _drawn(wanted: PagingAsk, mix: _Mix, pool: Pool) -> _Drawn:
     if many is None:
         at_once = wanted.load_fraction * pool.num_tokens / (mean_tokens(mix.inputs) + mean_life)
         many = min(_MOST_BY_DEFAULT, max(_FEWEST, 100 * round(_LIVES * at_once / 100)))
+    lengths_rng, arrivals_rng = _chances(wanted.seed)
     requests = drawn_requests(
-        mix.inputs, mix.outputs, num_requests=many, longest_tokens=mix.longest_tokens, seed=wanted.seed
+        mix.inputs, mix.outputs, num_requests=many, longest_tokens=mix.longest_tokens, rng=lengths_rng
     )
     # An empty pool turns away everyone, however slowly they come.
     offered = max(1e-3, wanted.load_fraction * pool.num_tokens / mean_live_of(requests))
     life = sum(one.answer_tokens for one in requests) / many
-    steps = arrival_steps(many, offered / life, seed=wanted.seed + _SEED_STEP)
+    steps = arrival_steps(many, offered / life, arrivals_rng)
     return _Drawn(
         requests=requests,
         offered_sequences=offered,
@@ -312,6 +316,13 @@ def _drawn(wanted: PagingAsk, mix: _Mix, pool: Pool) -> _Drawn:
         ),
         window=range(steps[many // 2], steps[-1] + 1),
     )
+
+
+def _chances(seed: int) -> list[np.random.Generator]:
+    """Return what lengths and arrivals are drawn from, independent of one another."""
+    import numpy as np  # noqa: PLC0415 - start-up
+
+    return np.random.default_rng(seed).spawn(2)
 
 
 def _check_work(requests: tuple[RequestLengths, ...], block_tokens: int) -> None:
@@ -401,7 +412,7 @@ def _shared(wanted: PagingAsk, mix: _Mix, block_tokens: int, bytes_per_token: fl
         mix.outputs,
         num_requests=number,
         longest_tokens=mix.longest_tokens - prefix,
-        seed=wanted.seed,
+        rng=_chances(wanted.seed)[0],
     )
     work = number * prefix + sum(one.total_tokens for one in own)
     if work > _MOST_SHARED_TOKENS:

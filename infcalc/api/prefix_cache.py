@@ -143,8 +143,11 @@ def prefix_cache(
     check_prefix_ask(wanted)
     check_terms(terms)
     word = single_kv_dtype(ask)
-    stream = stream_of(wanted)
-    prompts = [(one.tokens, one.answer) for one in prompts_of(stream)]
+    import numpy as np  # noqa: PLC0415 - start-up
+
+    rng = np.random.default_rng(wanted.seed)
+    stream = stream_of(wanted, rng)
+    prompts: _Prompts = [(one.tokens, one.answer) for one in prompts_of(stream, rng)]
     catalog = load(ask)
     results: list[PrefixCacheResult] = []
     notes: list[str] = []

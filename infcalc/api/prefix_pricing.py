@@ -55,7 +55,7 @@ class Saving:
     saved_usd_per_hour: float | None
     saved_usd_per_hour_low: float | None
     saved_usd_per_hour_high: float | None
-    usd_per_gpu_hour: float | None
+    gpu_usd_per_hour: float | None
     ttft_without_s: float | None
     ttft_without_s_low: float | None
     ttft_without_s_high: float | None
@@ -132,7 +132,7 @@ def saving(
         saved_usd_per_hour=hourly[0],
         saved_usd_per_hour_low=hourly[1],
         saved_usd_per_hour_high=hourly[2],
-        usd_per_gpu_hour=price[0],
+        gpu_usd_per_hour=price[0],
         ttft_without_s=first[0],
         ttft_without_s_low=first[1],
         ttft_without_s_high=first[2],

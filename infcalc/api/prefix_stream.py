@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 from infcalc.api.offering import read_lengths
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
-from infcalc.workload.length_mixes import drawn_tokens
-from infcalc.workload.lengths import mean_tokens
+from infcalc.workload.lengths import mean_tokens, quantile_tokens
 from infcalc.workload.shared_prefixes import SharedStream
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from infcalc.kvcache.prefix_index import IndexKind, Policy
-    from infcalc.workload.lengths import Lengths
 
 _MOST_REQUESTS, _MOST_LENGTH, _MOST_SIZE = 100_000, 10**7, 10**9
 _MOST_STREAM_TOKENS = 10_000_000
 _MOST_PER_S = 1e6
-_SEED_STEP = 1_000_003
+MOST_SEED = 2**63 - 1
 
 
 @frozen
@@ -59,6 +58,7 @@ def check_prefix_ask(wanted: PrefixAsk) -> None:
         ("--page-size", wanted.page_tokens, 1, _MOST_LENGTH),
         ("--max-entries", wanted.max_entries, 1, _MOST_SIZE),
         ("--max-tokens", wanted.max_tokens, 1, _MOST_SIZE),
+        ("--seed", wanted.seed, 0, MOST_SEED),
     )
     for option, count, least, most in counts:
         if count is not None and not least <= count <= most:
@@ -71,7 +71,7 @@ def check_prefix_ask(wanted: PrefixAsk) -> None:
         raise UsageError(f"{wanted.requests_per_s:g} requests per second", place="--rate", hint="above 0")
 
 
-def stream_of(wanted: PrefixAsk) -> SharedStream:
+def stream_of(wanted: PrefixAsk, rng: np.random.Generator) -> SharedStream:
     """Return the stream: exactly the asked share of requests shares.
 
     Raises:
@@ -92,17 +92,16 @@ def stream_of(wanted: PrefixAsk) -> SharedStream:
             place="--requests",
             hint=f"--requests {most}, or shorter ones" if most else "shorter requests",
         )
-    chance = random.Random(wanted.seed + _SEED_STEP)  # noqa: S311 - no secrets
-    drawn = [(_drawn(own, chance), _drawn(answers, chance)) for _ in range(wanted.num_requests)]
+    drawn = [
+        tuple(
+            max(1, round(quantile_tokens(lengths, share))) for lengths, share in zip((own, answers), row, strict=True)
+        )
+        for row in rng.random((wanted.num_requests, 2)).tolist()
+    ]
     return SharedStream(
         num_sharing=round(wanted.sharing_fraction * wanted.num_requests),
         num_prefixes=wanted.num_prefixes,
         prefix_tokens=wanted.prefix_tokens,
         own_tokens=tuple(prompt for prompt, _ in drawn),
         answer_tokens=tuple(answer for _, answer in drawn),
-        seed=wanted.seed,
     )
-
-
-def _drawn(lengths: Lengths, chance: random.Random) -> int:
-    return max(1, round(drawn_tokens(lengths, chance)))

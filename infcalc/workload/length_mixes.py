@@ -7,12 +7,13 @@ a long tail and give no spread; a lognormal with a coefficient of variation of 1
 
 from __future__ import annotations
 
-import math
-import random
-from typing import assert_never
+from typing import TYPE_CHECKING
 
 from infcalc.frozen import frozen
-from infcalc.workload.lengths import Constant, Exponential, Lengths, Lognormal, Uniform
+from infcalc.workload.lengths import Lengths, quantile_tokens
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SHAREGPT_INPUTS = "lognormal:mean=161.31,cv=1"
 SHAREGPT_OUTPUTS = "lognormal:mean=337.99,cv=1"
@@ -35,37 +36,17 @@ class RequestLengths:
         return self.prompt_tokens + self.answer_tokens
 
 
-def drawn_tokens(lengths: Lengths, chance: random.Random) -> float:
-    """Return one length of a distribution.
-
-    >>> drawn_tokens(Constant(value_tokens=512), random.Random(0))
-    512
-    """
-    match lengths:
-        case Constant():
-            return lengths.value_tokens
-        case Uniform():
-            return chance.uniform(lengths.min_tokens, lengths.max_tokens)
-        case Exponential():
-            return chance.expovariate(1 / lengths.mean_tokens)
-        case Lognormal():
-            return chance.lognormvariate(math.log(lengths.median_tokens), lengths.log_deviation)
-        case _:
-            assert_never(lengths)
-
-
 def drawn_requests(
-    inputs: Lengths, outputs: Lengths, *, num_requests: int, longest_tokens: int, seed: int
+    inputs: Lengths, outputs: Lengths, *, num_requests: int, longest_tokens: int, rng: np.random.Generator
 ) -> tuple[RequestLengths, ...]:
     """Return requests of at least one token each way, cut to ``longest_tokens`` (2 or more) of prompt and answer.
 
     The answer is cut first, as engines do; what is drawn for the first requests does not depend on how many follow.
     """
-    chance = random.Random(seed)  # noqa: S311 - no secrets
     found = []
-    for _ in range(num_requests):
-        prompt = max(1, round(drawn_tokens(inputs, chance)))
-        answer = max(1, round(drawn_tokens(outputs, chance)))
+    for first, second in rng.random((num_requests, 2)).tolist():
+        prompt = max(1, round(quantile_tokens(inputs, first)))
+        answer = max(1, round(quantile_tokens(outputs, second)))
         kept = min(prompt, longest_tokens - 1)
         given = min(answer, longest_tokens - kept)
         found.append(RequestLengths(prompt_tokens=kept, answer_tokens=given, cut=(kept, given) != (prompt, answer)))
@@ -82,12 +63,6 @@ def mean_live_of(requests: tuple[RequestLengths, ...]) -> float:
     return sum(one.answer_tokens * (one.prompt_tokens + one.answer_tokens / 2) for one in requests) / lives
 
 
-def arrival_steps(num_requests: int, per_step: float, *, seed: int) -> tuple[int, ...]:
+def arrival_steps(num_requests: int, per_step: float, rng: np.random.Generator) -> tuple[int, ...]:
     """Return the steps at which requests arrive at random, ``per_step`` on average (a Poisson process)."""
-    chance = random.Random(seed)  # noqa: S311 - no secrets
-    now = 0.0
-    found = []
-    for _ in range(num_requests):
-        now += chance.expovariate(per_step)
-        found.append(int(now))
-    return tuple(found)
+    return tuple(int(when) for when in (rng.standard_exponential(num_requests) / per_step).cumsum().tolist())

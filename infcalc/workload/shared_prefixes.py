@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import random
 from array import array
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from infcalc.frozen import frozen
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @frozen
 class Prompt:
     """One request: its tokens, and which prefix it begins with (None: none that anyone else has)."""
 
-    tokens: Sequence[int]
-    answer: Sequence[int]
+    tokens: array[int]
+    answer: array[int]
     """Tokens of its answer, which engines cache too."""
     prefix: int | None
 
@@ -34,7 +36,6 @@ class SharedStream:
     """Of each request."""
     answer_tokens: tuple[int, ...]
     """The same of its answer."""
-    seed: int
 
     @property
     def num_requests(self) -> int:
@@ -63,23 +64,23 @@ class SharedStream:
         return self.prompt_tokens - self.num_repeats * self.prefix_tokens + sum(self.answer_tokens)
 
 
-def prompts_of(stream: SharedStream) -> tuple[Prompt, ...]:
+def prompts_of(stream: SharedStream, rng: np.random.Generator) -> tuple[Prompt, ...]:
     """Return the requests in a random order.
 
+    >>> import numpy as np
     >>> stream = SharedStream(
-    ...     num_sharing=2, num_prefixes=1, prefix_tokens=3, own_tokens=(1, 1, 2), answer_tokens=(1, 1, 1), seed=0
+    ...     num_sharing=2, num_prefixes=1, prefix_tokens=3, own_tokens=(1, 1, 2), answer_tokens=(1, 1, 1)
     ... )
-    >>> [(one.prefix, one.tokens.tolist()) for one in prompts_of(stream)]
-    [(0, [0, 1, 2, 3]), (None, [5, 6, 7, 8]), (0, [0, 1, 2, 10, 11])]
+    >>> [(one.prefix, one.tokens.tolist()) for one in prompts_of(stream, np.random.default_rng(0))]
+    [(None, [3, 4, 5, 6]), (0, [0, 1, 2, 8]), (0, [0, 1, 2, 10, 11])]
     """
-    chance = random.Random(stream.seed)  # noqa: S311 - no secrets
     prefixes = [
         array("i", range(which * stream.prefix_tokens, (which + 1) * stream.prefix_tokens))
         for which in range(stream.num_prefixes)
     ]
     dealt: list[int | None] = [number % stream.num_prefixes for number in range(stream.num_sharing)]
     dealt += [None] * (stream.num_requests - stream.num_sharing)
-    chance.shuffle(dealt)
+    dealt = [dealt[place] for place in rng.permutation(stream.num_requests).tolist()]
     next_token = stream.num_prefixes * stream.prefix_tokens
     found = []
     for which, own, answer in zip(dealt, stream.own_tokens, stream.answer_tokens, strict=True):

@@ -23,7 +23,12 @@ Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 
 CALCULATORS = ("kv", "concurrency", "roofline", "speculate")
-COMMAND_LINES = (*((name,) for name in (*CALCULATORS, "models", "gpus")), ("show", "h100"), ("show", "llama3-70b"))
+CACHES = ("paging", "prefix-cache")
+COMMAND_LINES = (
+    *((name,) for name in (*CALCULATORS, *CACHES, "models", "gpus")),
+    ("show", "h100"),
+    ("show", "llama3-70b"),
+)
 ESCAPE = "\x1b"
 HUGE = str(10**30)
 
@@ -379,10 +384,11 @@ NUMBERS = frozenset(
         *("gpus", "tp", "pp", "dp", "ep", "dcp", "batch", "block_size", "max_num_seqs", "max_num_batched_tokens"),
         *("memory_fraction", "num_draft_tokens", "mtp_tokens", "lora_rank", "max_loras", "users"),
         *("concurrency", "rate", "num_requests", "utilization"),
+        *("requests", "load", "shared_requests", "prefixes", "page_size", "max_entries"),
     }
 )
-NUMBERS_FROM_ZERO = frozenset({"cpu_offload_gb", "kv_offload_gib", "prefix_hit"})
-TOKENS = frozenset({"context", "max_model_len"})
+NUMBERS_FROM_ZERO = frozenset({"cpu_offload_gb", "kv_offload_gib", "prefix_hit", "sharing", "seed"})
+TOKENS = frozenset({"context", "max_model_len", "pool_tokens", "shared_prefix_tokens", "prefix_tokens", "max_tokens"})
 NOT_NUMBERS = ("nan", "inf", "-inf", "many", "0x10", "1e400", "\N{SNOWMAN}")
 OUT_OF_RANGE = ("0", "-1", HUGE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,26 +18,20 @@ from tests.kvcache.naive import NaiveTree
 Pairs = list[tuple[Sequence[int], Sequence[int]]]
 
 
-def stream(
-    num_requests: int = 1000, *, answer: int = 8, own: int = 20, prefix: int = 64, seed: int = 0
-) -> SharedStream:
-    return SharedStream(
+def pairs(num_requests: int = 1000, *, answer: int = 8, own: int = 20, prefix: int = 64, seed: int = 0) -> Pairs:
+    stream = SharedStream(
         num_sharing=num_requests * 6 // 10,
         num_prefixes=5,
         prefix_tokens=prefix,
         own_tokens=(own,) * num_requests,
         answer_tokens=(answer,) * num_requests,
-        seed=seed,
     )
-
-
-def pairs(one: SharedStream) -> Pairs:
-    return [(prompt.tokens, prompt.answer) for prompt in prompts_of(one)]
+    return [(prompt.tokens, prompt.answer) for prompt in prompts_of(stream, np.random.default_rng(seed))]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_six_hundred_of_a_thousand_share_five_prefixes(seed: int) -> None:
-    served = serve_all(pairs(stream(seed=seed)), TreeIndex(max_entries=500, max_tokens=None))
+    served = serve_all(pairs(seed=seed), TreeIndex(max_entries=500, max_tokens=None))
     # The first request of each of the five computes it: (600 - 5) / 1000 is the bound.
     assert 0.55 < served.counts.request_fraction <= 0.595
     assert served.counts.num_requests == 1000
@@ -76,7 +71,7 @@ class BruteLru:
 
 
 def test_by_how_much_a_small_tree_finds_less() -> None:
-    requests = pairs(stream(200, prefix=8, own=3, answer=2, seed=3))
+    requests = pairs(200, prefix=8, own=3, answer=2, seed=3)
     rates = []
     for entries in (1, 2, 5, 10, 20, 40, 300):
         served = serve_all(requests, TreeIndex(max_entries=entries, max_tokens=None))
@@ -97,7 +92,7 @@ def test_by_how_much_a_small_tree_finds_less() -> None:
 @pytest.mark.parametrize("policy", Policy)
 @pytest.mark.parametrize(("page", "tokens"), [(1, 60), (1, 150), (4, 100), (3, 1000)])
 def test_every_policy_finds_what_brute_force_finds(policy: Policy, page: int, tokens: int) -> None:
-    requests = pairs(stream(120, prefix=8, own=3, answer=2, seed=7))
+    requests = pairs(120, prefix=8, own=3, answer=2, seed=7)
     served = serve_all(requests, TreeIndex(page_tokens=page, policy=policy, max_entries=None, max_tokens=tokens))
     naive = NaiveTree(page, "largest" if policy is Policy.SIZE_AWARE else policy.value, max_tokens=tokens)
     found = []
@@ -111,8 +106,8 @@ def test_every_policy_finds_what_brute_force_finds(policy: Policy, page: int, to
 @given(
     size=st.sampled_from([1, 4, 16]),
     capacity=st.integers(0, 120),
-    drawn=st.builds(
-        stream,
+    requests=st.builds(
+        pairs,
         st.just(40),
         prefix=st.integers(1, 20),
         own=st.integers(1, 9),
@@ -120,8 +115,7 @@ def test_every_policy_finds_what_brute_force_finds(policy: Policy, page: int, to
         seed=st.integers(0, 5),
     ),
 )
-def test_blocks_find_what_brute_force_finds(size: int, capacity: int, drawn: SharedStream) -> None:
-    requests = pairs(drawn)
+def test_blocks_find_what_brute_force_finds(size: int, capacity: int, requests: Pairs) -> None:
     served = serve_all(requests, BlockIndex(block_tokens=size, max_tokens=capacity * size + size - 1))
     brute = BruteLru(size, capacity)
     assert [hit for _, hit in served.found] == [brute.serve(tokens, given) for tokens, given in requests]
@@ -130,7 +124,7 @@ def test_blocks_find_what_brute_force_finds(size: int, capacity: int, drawn: Sha
 
 @pytest.mark.parametrize(("page", "whole"), [(1, 50), (16, 48), (64, 0)])
 def test_a_prefix_is_found_in_whole_pages(page: int, whole: int) -> None:
-    requests = pairs(stream(100, prefix=50))
+    requests = pairs(100, prefix=50)
     tree = serve_all(requests, TreeIndex(page_tokens=page, max_entries=None, max_tokens=None))
     blocks = serve_all(requests, BlockIndex(block_tokens=page, max_tokens=10**5))
     for served in (tree, blocks):

@@ -14,9 +14,12 @@ from infcalc.api.deployment import Ask
 from infcalc.api.drafting import speculate
 from infcalc.api.filling import memory
 from infcalc.api.fitting import concurrency
+from infcalc.api.paging import PagingAsk, paging
+from infcalc.api.prefix_cache import prefix_cache
+from infcalc.api.prefix_stream import PrefixAsk
 from infcalc.api.sizing import kv
 from infcalc.errors import FileProblem, UsageError
-from infcalc.report import plots
+from infcalc.report import cache_plots, plots
 
 SEVERAL = Ask(models=("llama3-8b", "llama3-70b"), gpus=("h100", "h200"), num_gpus=2)
 Plot = Callable[[Answer[Any], str], None]
@@ -26,6 +29,8 @@ PLOTS: dict[str, tuple[Callable[[], Answer[Any]], Plot]] = {
     "memory": (lambda: memory(SEVERAL), plots.plot_memory),
     "roofline": (lambda: roofline(SEVERAL), plots.plot_roofline),
     "speculate": (lambda: speculate(SEVERAL), plots.plot_speculate),
+    "paging": (lambda: paging(SEVERAL, PagingAsk(num_requests=100, pool_tokens=9000)), cache_plots.plot_paging),
+    "prefix-cache": (lambda: prefix_cache(SEVERAL, PrefixAsk(num_requests=50)), cache_plots.plot_prefix_cache),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,10 +27,9 @@ def test_exactly_so_many_share(sharing: int, alone: int, prefixes: int, prefix: 
         prefix_tokens=prefix,
         own_tokens=lengths,
         answer_tokens=tuple(index % 3 for index in range(number)),
-        seed=seed,
     )
-    found = prompts_of(stream)
-    heads = {}
+    found = prompts_of(stream, np.random.default_rng(seed))
+    heads: dict[int, list[int]] = {}
     for one in found:
         if one.prefix is not None:
             assert heads.setdefault(one.prefix, list(one.tokens[:prefix])) == list(one.tokens[:prefix])
@@ -56,8 +56,7 @@ def test_the_seed_decides_the_order() -> None:
             prefix_tokens=4,
             own_tokens=(2,) * 100,
             answer_tokens=(1,) * 100,
-            seed=seed,
         )
-        return [one.prefix for one in prompts_of(stream)]
+        return [one.prefix for one in prompts_of(stream, np.random.default_rng(seed))]
 
     assert order(1) == order(1) != order(2)
