@@ -54,9 +54,9 @@ class CacheRow:
     page_tokens: int
     max_entries: int | None
     max_tokens: int
-    hit_rate_requests_fraction: float
-    hit_rate_tokens_fraction: float
-    evictions: int
+    found_requests_fraction: float
+    found_tokens_fraction: float
+    evicted: int
 
 
 @frozen
@@ -64,11 +64,11 @@ class PolicyRow:
     """What a tree found that evicts by one policy: within the asked bounds, and with two entries per prefix."""
 
     policy: str
-    hit_rate_requests_fraction: float
-    hit_rate_tokens_fraction: float
-    evictions: int
+    found_requests_fraction: float
+    found_tokens_fraction: float
+    evicted: int
     tight_entries: int
-    tight_hit_rate_requests_fraction: float
+    tight_found_requests_fraction: float
 
 
 @frozen
@@ -79,9 +79,9 @@ class SizePoint:
     size: int
     size_bytes: int | None
     """Of a size in tokens: their KV of the whole model."""
-    hit_rate_requests_fraction: float
-    hit_rate_tokens_fraction: float
-    evictions: int
+    found_requests_fraction: float
+    found_tokens_fraction: float
+    evicted: int
 
 
 @frozen
@@ -341,11 +341,11 @@ def _policies(stream: SharedStream, cache: _Cache, served: Served, prompts: _Pro
         rows.append(
             PolicyRow(
                 policy=str(policy),
-                hit_rate_requests_fraction=ample.counts.request_fraction,
-                hit_rate_tokens_fraction=ample.counts.token_fraction,
-                evictions=ample.num_evictions,
+                found_requests_fraction=ample.counts.request_fraction,
+                found_tokens_fraction=ample.counts.token_fraction,
+                evicted=ample.num_evictions,
                 tight_entries=few,
-                tight_hit_rate_requests_fraction=tight.counts.request_fraction,
+                tight_found_requests_fraction=tight.counts.request_fraction,
             )
         )
     return tuple(rows)
@@ -358,9 +358,9 @@ def _row(cache: _Cache, served: Served) -> CacheRow:
         page_tokens=cache.page_tokens,
         max_entries=cache.max_entries,
         max_tokens=cache.max_tokens or 0,
-        hit_rate_requests_fraction=served.counts.request_fraction,
-        hit_rate_tokens_fraction=served.counts.token_fraction,
-        evictions=served.num_evictions,
+        found_requests_fraction=served.counts.request_fraction,
+        found_tokens_fraction=served.counts.token_fraction,
+        evicted=served.num_evictions,
     )
 
 
@@ -392,9 +392,9 @@ def _point(limit: str, size: int, size_bytes: int | None, served: Served) -> Siz
         limit=limit,
         size=size,
         size_bytes=size_bytes,
-        hit_rate_requests_fraction=served.counts.request_fraction,
-        hit_rate_tokens_fraction=served.counts.token_fraction,
-        evictions=served.num_evictions,
+        found_requests_fraction=served.counts.request_fraction,
+        found_tokens_fraction=served.counts.token_fraction,
+        evicted=served.num_evictions,
     )
 
 

@@ -69,10 +69,10 @@ def plot_prefix_cache(answer: Answer[PrefixCacheResult], path: str) -> None:
         (
             "requests",
             by_request,
-            [point.hit_rate_requests_fraction for point in points],
+            [point.found_requests_fraction for point in points],
             result.bound_requests_fraction,
         ),
-        ("prompt tokens", by_token, [point.hit_rate_tokens_fraction for point in points], result.bound_tokens_fraction),
+        ("prompt tokens", by_token, [point.found_tokens_fraction for point in points], result.bound_tokens_fraction),
     ):
         axes.plot(
             [point.size for point in points], [100 * rate for rate in rates], marker="o", color=colour, label=label

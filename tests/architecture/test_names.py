@@ -94,7 +94,7 @@ BARE = {
     **dict.fromkeys(
         words(
             "rejected preempted peak_sequences mean_sequences offered_sequences cut_requests sharing_requests prefixes "
-            "evictions copies_on_write prompt_blocks_without prompt_blocks_with max_entries tight_entries"
+            "evictions evicted copies_on_write prompt_blocks_without prompt_blocks_with max_entries tight_entries"
         ),
         "a count of what it names",
     ),

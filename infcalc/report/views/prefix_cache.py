@@ -20,9 +20,9 @@ def view(answer: Answer[PrefixCacheResult]) -> View:
     who = _WHO if len(answer.results) > 1 else ()
     pairs = [({"model": one.model, "gpu": f"{one.num_gpus} x {one.gpu}"}, one) for one in answer.results]
     hits = (
-        Column(key="hit_rate_requests_fraction", heading="by request", show=_percent),
-        Column(key="hit_rate_tokens_fraction", heading="by token", show=_percent),
-        Column(key="evictions", heading="evicted", show=count),
+        Column(key="found_requests_fraction", heading="by request", show=_percent),
+        Column(key="found_tokens_fraction", heading="by token", show=_percent),
+        Column(key="evicted", heading="evicted", show=count),
     )
     caches = Table(
         title="Hit rate of each kind of cache, by request and by token",
@@ -43,9 +43,9 @@ def view(answer: Answer[PrefixCacheResult]) -> View:
                 "page_tokens": row.page_tokens,
                 "max_entries": row.max_entries,
                 "max_tokens": row.max_tokens,
-                "hit_rate_requests_fraction": row.hit_rate_requests_fraction,
-                "hit_rate_tokens_fraction": row.hit_rate_tokens_fraction,
-                "evictions": row.evictions,
+                "found_requests_fraction": row.found_requests_fraction,
+                "found_tokens_fraction": row.found_tokens_fraction,
+                "evicted": row.evicted,
             }
             for names, one in pairs
             for row in one.indexes
@@ -69,16 +69,16 @@ def view(answer: Answer[PrefixCacheResult]) -> View:
             *who,
             Column(key="policy", heading="policy", left=True),
             *hits,
-            Column(key="tight_hit_rate_requests_fraction", heading=f"of {few} entries", show=_percent),
+            Column(key="tight_found_requests_fraction", heading=f"of {few} entries", show=_percent),
         ),
         rows=tuple(
             names
             | {
                 "policy": row.policy,
-                "hit_rate_requests_fraction": row.hit_rate_requests_fraction,
-                "hit_rate_tokens_fraction": row.hit_rate_tokens_fraction,
-                "evictions": row.evictions,
-                "tight_hit_rate_requests_fraction": row.tight_hit_rate_requests_fraction,
+                "found_requests_fraction": row.found_requests_fraction,
+                "found_tokens_fraction": row.found_tokens_fraction,
+                "evicted": row.evicted,
+                "tight_found_requests_fraction": row.tight_found_requests_fraction,
             }
             for names, one in pairs
             for row in one.policies
@@ -99,9 +99,9 @@ def view(answer: Answer[PrefixCacheResult]) -> View:
                 "limit": point.limit,
                 "size": point.size,
                 "size_bytes": point.size_bytes,
-                "hit_rate_requests_fraction": point.hit_rate_requests_fraction,
-                "hit_rate_tokens_fraction": point.hit_rate_tokens_fraction,
-                "evictions": point.evictions,
+                "found_requests_fraction": point.found_requests_fraction,
+                "found_tokens_fraction": point.found_tokens_fraction,
+                "evicted": point.evicted,
             }
             for names, one in pairs
             for point in one.curve
