@@ -154,6 +154,8 @@ def test_every_command_is_documented(command: Any) -> None:  # noqa: ANN401 - th
         ("concurrency",),
         ("roofline", "--batch", "1"),
         ("speculate", "--draft-model", "llama3-8b"),
+        ("paging", "--requests", "50"),
+        ("prefix-cache", "--requests", "50"),
         ("models", "list", "llama3-8b"),
         ("gpus", "list", "h200"),
     ],

@@ -80,7 +80,8 @@ def prompts_of(stream: SharedStream, rng: np.random.Generator) -> tuple[Prompt, 
     ]
     dealt: list[int | None] = [number % stream.num_prefixes for number in range(stream.num_sharing)]
     dealt += [None] * (stream.num_requests - stream.num_sharing)
-    dealt = [dealt[place] for place in rng.permutation(stream.num_requests).tolist()]
+    keys = rng.random(stream.num_requests).tolist()
+    dealt = [dealt[place] for place in sorted(range(stream.num_requests), key=keys.__getitem__)]
     next_token = stream.num_prefixes * stream.prefix_tokens
     found = []
     for which, own, answer in zip(dealt, stream.own_tokens, stream.answer_tokens, strict=True):
