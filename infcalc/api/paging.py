@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
@@ -36,8 +37,11 @@ if TYPE_CHECKING:
 _DOES_NOT_FIT = 3
 _LIVES = 6
 """Requests by default, as a multiple of those that run at once: time to fill the pool, and as long again to look."""
-_LEAST_LIVES = 2
-_FEWEST, _MOST_BY_DEFAULT, _MOST_REQUESTS = 1000, 18_000, 200_000
+_LEAST_LIVES = 3
+_NEARLY = 0.9
+_SOON_BLOCKS = 400_000
+"""Handed out by default, where the least number of requests does not take more: a second or so."""
+_FEWEST, _MOST_BY_DEFAULT, _MOST_REQUESTS = 1000, 30_000, 200_000
 _MOST_BLOCKS = 5_000_000
 """Handed out in one replay: some tens of seconds."""
 _MOST_SHARED_TOKENS = 20_000_000
@@ -178,7 +182,7 @@ def paging(ask: Ask | None = None, load_ask: PagingAsk | None = None, *, explain
             option="--pool-tokens",
         )
         fits = fits and pool.num_tokens > 0
-        drawn = _drawn(wanted, mix, pool)
+        drawn = _drawn(wanted, mix, pool, deployment.block_tokens)
         result = _result(deployment, form.name, wanted, mix, pool, drawn=drawn)
         results.append(result)
         talk += [*deployment.warnings, *said, *pool.warnings, *_warnings(result)]
@@ -292,13 +296,15 @@ class _Drawn:
     window: range
 
 
-def _drawn(wanted: PagingAsk, mix: _Mix, pool: Pool) -> _Drawn:
+def _drawn(wanted: PagingAsk, mix: _Mix, pool: Pool, block_tokens: int) -> _Drawn:
     # The means decide how many requests there are; what is drawn decides how fast they come.
     mean_life = mean_tokens(mix.outputs)
     many = wanted.num_requests
     if many is None:
         at_once = wanted.load_fraction * pool.num_tokens / (mean_tokens(mix.inputs) + mean_life)
-        many = min(_MOST_BY_DEFAULT, max(_FEWEST, 100 * round(_LIVES * at_once / 100)))
+        soon = _SOON_BLOCKS * block_tokens / (mean_life + block_tokens)
+        wished = max(_LEAST_LIVES * at_once, min(_LIVES * at_once, soon))
+        many = min(_MOST_BY_DEFAULT, max(_FEWEST, 100 * math.ceil(wished / 100)))
     lengths_rng, arrivals_rng = _chances(wanted.seed)
     requests = drawn_requests(
         mix.inputs, mix.outputs, num_requests=many, longest_tokens=mix.longest_tokens, rng=lengths_rng
@@ -442,7 +448,7 @@ def _inputs(wanted: PagingAsk, result: PagingResult) -> tuple[Input, ...]:
     def origin(name: str, option: str) -> str:
         return "default" if getattr(wanted, name) == getattr(own, name) else f"given ({option})"
 
-    requests = "given (--requests)" if wanted.num_requests is not None else f"{_LIVES} times those that run at once"
+    requests = "given (--requests)" if wanted.num_requests is not None else "some times as many as run at once"
     return (
         Input(name="requests", value=result.requests, origin=requests),
         Input(name="load_fraction", value=wanted.load_fraction, origin=origin("load_fraction", "--load")),
@@ -462,7 +468,7 @@ def _inputs(wanted: PagingAsk, result: PagingResult) -> tuple[Input, ...]:
 
 def _warnings(result: PagingResult) -> list[str]:
     talk = []
-    if result.requests < _LEAST_LIVES * result.offered_sequences:
+    if result.requests < _NEARLY * _LEAST_LIVES * result.offered_sequences:
         talk.append(
             f"{result.requests:,} requests do not fill a pool in which {result.offered_sequences:,.0f} run at once: "
             f"shares of its use are too low; --requests {_LIVES * round(result.offered_sequences)} would"

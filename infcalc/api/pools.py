@@ -48,7 +48,9 @@ def pool_of(
     """
     parts = kv_components(deployment.model, form, with_mtp=deployment.with_mtp)
     slope = slope_bytes_per_token(parts)
-    talk = _left_out(deployment, partial=constant_bytes(parts) > 0 or any(part.window_tokens for part in parts))
+    talk = _left_out(
+        deployment, partial=constant_bytes(parts) > 0 or any(part.window_tokens for part in parts), grows=slope > 0
+    )
     if given_tokens is not None:
         if not 1 <= given_tokens <= MOST_TOKENS:
             raise UsageError(
@@ -75,7 +77,9 @@ def pool_of(
     )
 
 
-def _left_out(deployment: Deployment, *, partial: bool) -> tuple[str, ...]:
+def _left_out(deployment: Deployment, *, partial: bool, grows: bool) -> tuple[str, ...]:
+    if not grows:
+        return (f"{deployment.model.name} keeps nothing per token that grows without end: there is nothing to page",)
     if not partial:
         return ()
     return (

@@ -17,7 +17,7 @@ and of a buddy allocator, each under the same requests; then one prompt that man
 
 Example: infcalc paging --block-size 32 --input-tokens 1000 --output-tokens exponential:mean=300
 
-Example: infcalc paging --pool-tokens 100k --load 0.8 --shared-prefix-tokens 4k"""
+Example: infcalc paging --pool-tokens 100k --load 0.8 --shared-prefix-tokens 1k"""
 
 
 def run(options: dict[str, Any]) -> int:

@@ -90,7 +90,7 @@ class Holder(Protocol):
 
 
 class PagedHolder:
-    """Blocks from a pool, taken when the first of their tokens comes."""
+    """Blocks from a pool, taken when the first of their tokens comes. What is in them does not matter here."""
 
     reserves = False
 
@@ -112,18 +112,14 @@ class PagedHolder:
     def admit(self, name: int, stay: Stay) -> int | None:
         """Take the blocks of the prompt."""
         blocks = self.manager.allocate(name, range(stay.prompt_tokens))
-        if blocks is None:
-            return None
-        self.manager.commit(name, range(stay.prompt_tokens))
-        return len(blocks) * self.manager.block_tokens
+        return None if blocks is None else len(blocks) * self.manager.block_tokens
 
     def grow(self, name: int, num_tokens: int) -> int | None:
         """Take a block."""
-        more = num_tokens - self.manager.num_tokens(name)
-        if self.manager.append(name, more) is None:
+        manager = self.manager
+        if manager.append(name, num_tokens - manager.num_tokens(name)) is None:
             return None
-        self.manager.commit(name, range(more))
-        return blocks_for(num_tokens, self.manager.block_tokens) * self.manager.block_tokens
+        return blocks_for(num_tokens, manager.block_tokens) * manager.block_tokens
 
     def leave(self, name: int) -> None:
         """Give the blocks back."""
@@ -169,9 +165,6 @@ class RunHolder:
         self.allocator.free(name)
 
 
-_LEAVES, _GROWS = 0, 1
-
-
 class _Replay:
     """Sums over the steps of a window, and who is there."""
 
@@ -183,7 +176,10 @@ class _Replay:
         self.running: dict[int, Stay] = {}
         self.held_sum = self.live_sum = self.reserved_sum = self.free_sum = self.scattered_sum = self.sequence_sum = 0
         self.peak = self.rejected = self.preempted = self.most_waste = 0
-        self.events: list[tuple[int, int, int]] = []
+        # What happens at each step to come, and these steps in order: many things happen at one.
+        self.leaving: dict[int, list[int]] = {}
+        self.growing: dict[int, list[int]] = {}
+        self.steps: list[int] = []
 
     def advance(self, step: int) -> None:
         """Count the steps up to ``step``, itself not among them: who is there gains a token in each."""
@@ -203,18 +199,23 @@ class _Replay:
 
     def run_until(self, step: int) -> None:
         """Count the steps before ``step``, and do what happens up to it, itself included."""
-        while self.events and self.events[0][0] <= step:
-            when, kind, name = heappop(self.events)
-            stay = self.running.get(name)
-            if stay is None:
-                # Preempted, or left in this very step.
-                continue
+        while self.steps and self.steps[0] <= step:
+            when = heappop(self.steps)
             self.advance(when)
-            if kind == _LEAVES:
-                self.leave(name, stay)
-            else:
-                self.grow(name, stay)
+            for name in self.leaving.pop(when, ()):
+                # Whoever was preempted is gone already.
+                if stay := self.running.get(name):
+                    self.leave(name, stay)
+            for name in sorted(self.growing.pop(when, ())):
+                if stay := self.running.get(name):
+                    self.grow(name, stay)
         self.advance(step)
+
+    def plan(self, events: dict[int, list[int]], step: int, name: int) -> None:
+        """Have something happen to a request at a step."""
+        if step not in self.leaving and step not in self.growing:
+            heappush(self.steps, step)
+        events.setdefault(step, []).append(name)
 
     def arrive(self, name: int, stay: Stay) -> None:
         room = self.holder.admit(name, stay)
@@ -225,14 +226,14 @@ class _Replay:
         self.live += stay.prompt_tokens
         self.final += stay.final_tokens
         self.peak = max(self.peak, len(self.running))
-        heappush(self.events, (stay.first_step + stay.num_steps, _LEAVES, name))
+        self.plan(self.leaving, stay.first_step + stay.num_steps, name)
         self.note_room(name, stay, room)
 
     def note_room(self, name: int, stay: Stay, room: int) -> None:
         self.most_waste = max(self.most_waste, room - stay.prompt_tokens - (self.now - stay.first_step))
         if room < stay.final_tokens - 1:
             # At that step it has one token more than room; the last token of an answer is never computed.
-            heappush(self.events, (stay.first_step + room + 1 - stay.prompt_tokens, _GROWS, name))
+            self.plan(self.growing, stay.first_step + room + 1 - stay.prompt_tokens, name)
 
     def grow(self, name: int, stay: Stay) -> None:
         tokens = stay.prompt_tokens + self.now - stay.first_step
@@ -265,8 +266,8 @@ def replay(stays: Sequence[Stay], holder: Holder, window: range) -> Occupancy:
     for name, stay in enumerate(stays):
         state.run_until(stay.first_step)
         state.arrive(name, stay)
-    while state.events:
-        state.run_until(state.events[0][0])
+    while state.steps:
+        state.run_until(state.steps[0])
     state.run_until(max(state.now, window.stop))
     return Occupancy(
         capacity_tokens=holder.capacity_tokens,
