@@ -448,7 +448,7 @@ def _inputs(wanted: PagingAsk, result: PagingResult) -> tuple[Input, ...]:
     def origin(name: str, option: str) -> str:
         return "default" if getattr(wanted, name) == getattr(own, name) else f"given ({option})"
 
-    requests = "given (--requests)" if wanted.num_requests is not None else "some times as many as run at once"
+    requests = "given (--requests)" if wanted.num_requests is not None else "several times those that run at once"
     return (
         Input(name="requests", value=result.requests, origin=requests),
         Input(name="load_fraction", value=wanted.load_fraction, origin=origin("load_fraction", "--load")),
