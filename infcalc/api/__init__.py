@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from infcalc.api.fitting import concurrency
     from infcalc.api.listing import gpus, models, show
     from infcalc.api.offer import Offer
-    from infcalc.api.paging import PagingAsk, paging
-    from infcalc.api.prefix_cache import prefix_cache
+    from infcalc.api.paging_waste import PagingAsk, paging
+    from infcalc.api.prefix_hits import prefix_cache
     from infcalc.api.prefix_stream import PrefixAsk
     from infcalc.api.sizing import kv
     from infcalc.api.speed import estimate
@@ -62,7 +62,7 @@ _HOMES = {
     "InfcalcError": "infcalc.errors",
     "Load": "infcalc.api.users",
     "Offer": "infcalc.api.offer",
-    "PagingAsk": "infcalc.api.paging",
+    "PagingAsk": "infcalc.api.paging_waste",
     "PrefixAsk": "infcalc.api.prefix_stream",
     "compare": "infcalc.api.comparing",
     "concurrency": "infcalc.api.fitting",
@@ -71,8 +71,8 @@ _HOMES = {
     "kv": "infcalc.api.sizing",
     "memory": "infcalc.api.filling",
     "models": "infcalc.api.listing",
-    "paging": "infcalc.api.paging",
-    "prefix_cache": "infcalc.api.prefix_cache",
+    "paging": "infcalc.api.paging_waste",
+    "prefix_cache": "infcalc.api.prefix_hits",
     "roofline": "infcalc.api.bounds",
     "show": "infcalc.api.listing",
     "speculate": "infcalc.api.drafting",

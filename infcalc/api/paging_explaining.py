@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infcalc.api.paging import PAPER
+from infcalc.api.paging_waste import PAPER
 from infcalc.spec.explain import Explanation, Input
 
 if TYPE_CHECKING:
-    from infcalc.api.paging import AllocatorRow, PagingResult
+    from infcalc.api.paging_waste import AllocatorRow, PagingResult
     from infcalc.api.pools import Pool
 
 

@@ -8,7 +8,7 @@ from infcalc.spec.explain import Explanation, Input
 
 if TYPE_CHECKING:
     from infcalc.api.costing import Rent
-    from infcalc.api.prefix_cache import PrefixCacheResult
+    from infcalc.api.prefix_hits import PrefixCacheResult
     from infcalc.workload.shared_prefixes import SharedStream
 
 _SOURCES = {

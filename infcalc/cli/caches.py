@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from infcalc.api.paging import PagingAsk
+from infcalc.api.paging_waste import PagingAsk
 from infcalc.api.prefix_stream import PrefixAsk
 from infcalc.cli.given import tokens
 from infcalc.errors import UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infcalc.api.paging import paging
+from infcalc.api.paging_waste import paging
 from infcalc.cli.caches import paging_from
 from infcalc.cli.given import ask_from
 from infcalc.cli.options import CATALOG, DEPLOYMENT, LENGTHS, OUTPUT, PAGING, REQUESTS, SEED

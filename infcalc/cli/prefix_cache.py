@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infcalc.api.prefix_cache import prefix_cache
+from infcalc.api.prefix_hits import prefix_cache
 from infcalc.cli.caches import prefixes_from
 from infcalc.cli.given import ask_from
 from infcalc.cli.loads import terms_from

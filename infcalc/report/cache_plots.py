@@ -8,8 +8,8 @@ from infcalc.report.plots import canvas, colours, finish
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
-    from infcalc.api.paging import PagingResult
-    from infcalc.api.prefix_cache import PrefixCacheResult
+    from infcalc.api.paging_waste import PagingResult
+    from infcalc.api.prefix_hits import PrefixCacheResult
 
 _FREE = "#dddddd"
 _LABELLED = 4.0

@@ -99,6 +99,12 @@ def _json_rows(capsys: Capture, command: tuple[str, ...]) -> list[dict[str, Any]
             return found
         case "show":
             return [{"key": key} for key in result["entry"]]
+        case "paging":
+            allocators: list[dict[str, Any]] = result["allocators"]
+            return allocators
+        case "prefix-cache":
+            indexes: list[dict[str, Any]] = result["indexes"]
+            return indexes
         case _:
             rows: list[dict[str, Any]] = result["rows"]
             return rows

@@ -14,8 +14,8 @@ from infcalc.api.deployment import Ask
 from infcalc.api.drafting import speculate
 from infcalc.api.filling import memory
 from infcalc.api.fitting import concurrency
-from infcalc.api.paging import PagingAsk, paging
-from infcalc.api.prefix_cache import prefix_cache
+from infcalc.api.paging_waste import PagingAsk, paging
+from infcalc.api.prefix_hits import prefix_cache
 from infcalc.api.prefix_stream import PrefixAsk
 from infcalc.api.sizing import kv
 from infcalc.errors import FileProblem, UsageError

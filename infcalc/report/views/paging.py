@@ -10,7 +10,7 @@ from infcalc.units import format_bytes
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
-    from infcalc.api.paging import PagingResult
+    from infcalc.api.paging_waste import PagingResult
 
 _WHO = (Column(key="model", heading="model", left=True), Column(key="gpu", heading="GPU", left=True))
 

@@ -10,7 +10,7 @@ from infcalc.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
-    from infcalc.api.prefix_cache import PrefixCacheResult
+    from infcalc.api.prefix_hits import PrefixCacheResult
 
 _WHO = (Column(key="model", heading="model", left=True), Column(key="gpu", heading="GPU", left=True))
 

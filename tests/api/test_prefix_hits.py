@@ -10,7 +10,7 @@ from infcalc.api.costing import Terms
 from infcalc.api.deployment import Ask
 from infcalc.api.estimator import Estimator
 from infcalc.api.offer import Offer
-from infcalc.api.prefix_cache import PrefixCacheResult, prefix_cache
+from infcalc.api.prefix_hits import PrefixCacheResult, prefix_cache
 from infcalc.api.prefix_pricing import Saving
 from infcalc.api.prefix_stream import PrefixAsk
 from infcalc.errors import UsageError

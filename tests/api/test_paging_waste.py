@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infcalc.api.deployment import Ask
-from infcalc.api.paging import PagingAsk, PagingResult, paging
+from infcalc.api.paging_waste import PagingAsk, PagingResult, paging
 from infcalc.errors import UsageError
 
 
