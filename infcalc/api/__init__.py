@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from infcalc.api.fitting import concurrency
     from infcalc.api.listing import gpus, models, show
     from infcalc.api.offer import Offer
+    from infcalc.api.paging_waste import PagingAsk, paging
+    from infcalc.api.prefix_hits import prefix_cache
+    from infcalc.api.prefix_stream import PrefixAsk
     from infcalc.api.sizing import kv
     from infcalc.api.speed import estimate
     from infcalc.api.users import Load
@@ -38,6 +41,8 @@ __all__ = [
     "InfcalcError",
     "Load",
     "Offer",
+    "PagingAsk",
+    "PrefixAsk",
     "WorkloadAsk",
     "batching",
     "compare",
@@ -47,6 +52,8 @@ __all__ = [
     "kv",
     "memory",
     "models",
+    "paging",
+    "prefix_cache",
     "roofline",
     "show",
     "speculate",
@@ -64,6 +71,8 @@ _HOMES = {
     "InfcalcError": "infcalc.errors",
     "Load": "infcalc.api.users",
     "Offer": "infcalc.api.offer",
+    "PagingAsk": "infcalc.api.paging_waste",
+    "PrefixAsk": "infcalc.api.prefix_stream",
     "WorkloadAsk": "infcalc.api.workload_ask",
     "batching": "infcalc.api.batching_policies",
     "compare": "infcalc.api.comparing",
@@ -73,6 +82,8 @@ _HOMES = {
     "kv": "infcalc.api.sizing",
     "memory": "infcalc.api.filling",
     "models": "infcalc.api.listing",
+    "paging": "infcalc.api.paging_waste",
+    "prefix_cache": "infcalc.api.prefix_hits",
     "roofline": "infcalc.api.bounds",
     "show": "infcalc.api.listing",
     "speculate": "infcalc.api.drafting",

@@ -123,8 +123,8 @@ def load_for(deployment: Deployment, offer: Offer, contexts: tuple[int, ...]) ->
             "--context beside both lengths", place="--context", hint="the context is prompt and answer together"
         )
     whole = float(contexts[0]) if contexts else min(_CONTEXT_TOKENS, limit)
-    inputs = _lengths(offer.input_tokens, "--input-tokens")
-    outputs = _lengths(offer.output_tokens, "--output-tokens")
+    inputs = read_lengths(offer.input_tokens, "--input-tokens")
+    outputs = read_lengths(offer.output_tokens, "--output-tokens")
     rest = whole if contexts else limit
     said = "--context" if contexts else "reference scenario"
     half = max(1.0, float(int(whole / 2)))
@@ -178,7 +178,13 @@ def _check_length(deployment: Deployment, load: Load, limit: int) -> None:
     )
 
 
-def _lengths(value: str | float | None, option: str) -> Lengths | None:
+def read_lengths(value: str | float | None, option: str) -> Lengths | None:
+    """Return the distribution that an option gives; None where it was not given.
+
+    Raises:
+        UsageError: it is none.
+
+    """
     if value is None:
         return None
     try:

@@ -34,6 +34,7 @@ from infcalc.engines.pace import pace, without_graphs
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import InfcalcError, UsageError
 from infcalc.frozen import frozen
+from infcalc.serving.prefill import prefill_s
 from infcalc.serving.server import Loading, Requests, Server, Speed, at_most, under
 from infcalc.spec.explain import Input
 from infcalc.units import format_bytes, format_seconds
@@ -235,7 +236,7 @@ def estimate(
     inputs: list[tuple[Input, ...]] = []
     explanations: list[Explanation] = []
     catalog = load(ask)
-    for one in _each(ask):
+    for one in asks_of(ask):
         (deployment,) = resolve(one, catalog)
         check_model_len(deployment)
         notes += deployment.assumptions
@@ -277,7 +278,7 @@ def estimate(
     )
 
 
-def _each(ask: Ask) -> list[Ask]:
+def asks_of(ask: Ask) -> list[Ask]:
     """Return an ask for each asked model and GPU."""
     return [
         replace(ask, models=(model,) if ask.models else (), gpus=(gpu,) if ask.gpus else ())
@@ -606,19 +607,17 @@ def rate_of(run: Run) -> Figure:
 def _prefill_fraction(run: Run) -> float:
     """Return the share of a request's device time that is prefill: full steps of it, against its share of decode."""
     server, asked = run.server, run.asked
-    step_s, budget = server.full_clock.step_s, server.budget_tokens
-    prompt = max(asked.prompt_tokens, 1.0)
-    each = min(prompt, budget)
-    prompts = max(1.0, budget / prompt)
-    whole_s = float(
-        step_s(
-            num_decodes=0, context_tokens=0, num_prefills=prompts, new_tokens=each, cached_tokens=asked.cached_tokens
-        )
+    first_s = prefill_s(
+        server.full_clock,
+        new_tokens=asked.prompt_tokens,
+        cached_tokens=asked.cached_tokens,
+        budget_tokens=server.budget_tokens,
     )
-    first_s = prompt / (prompts * each) * whole_s
     lane = max(1.0, run.speed.num_decodes / server.num_lanes)
     rest_s = (
-        max(0.0, asked.answer_tokens - 1) * float(step_s(num_decodes=lane, context_tokens=asked.live_tokens)) / lane
+        max(0.0, asked.answer_tokens - 1)
+        * float(server.full_clock.step_s(num_decodes=lane, context_tokens=asked.live_tokens))
+        / lane
     )
     return first_s / (first_s + rest_s)
 
@@ -817,6 +816,7 @@ __all__ = [
     "Site",
     "SpeedResult",
     "Terms",
+    "asks_of",
     "estimate",
     "figure_of",
     "machine_of",

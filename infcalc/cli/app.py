@@ -60,6 +60,12 @@ COMMANDS = (
         question="What is in this trace, and can I have one like it?",
         module="infcalc.cli.workload",
     ),
+    Command(name="paging", question="What does paging save over contiguous KV?", module="infcalc.cli.paging"),
+    Command(
+        name="prefix-cache",
+        question="What does prefix reuse save, and how large must the cache be?",
+        module="infcalc.cli.prefix_cache",
+    ),
     Command(name="compare", question="Does it agree with the start-up log of my engine?", module="infcalc.cli.compare"),
     Command(name="validate", question="How right is it, on recorded start-up logs?", module="infcalc.cli.validate"),
     Command(

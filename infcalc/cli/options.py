@@ -484,6 +484,48 @@ MTP = (
     ),
 )
 
+
+def _question(name: str, *flags: str, kind: Any, text: str) -> Option:  # noqa: ANN401 - any option type
+    return Option(name=name, flags=flags, kind=kind, default=None, help=text, group="Question")
+
+
+REQUESTS = (_question("requests", "--requests", kind=_Whole, text="Requests that are drawn. [enough of them]"),)
+
+PAGING = (
+    _question("pool_tokens", "--pool-tokens", kind=_Text, text="KV pool in tokens. [that of the deployment]"),
+    _question(
+        "load",
+        "--load",
+        kind=_Real,
+        text="Tokens that requests would hold at once, with room for all, over those of the pool. [1]",
+    ),
+    _question(
+        "shared_prefix_tokens",
+        "--shared-prefix-tokens",
+        kind=_Text,
+        text="Length of the prompt that requests have in common. [1000]",
+    ),
+    _question("shared_requests", "--shared-requests", kind=_Whole, text="Requests that have it in common. [50]"),
+)
+
+PREFIXES = (
+    _question("prefixes", "--prefixes", kind=_Whole, text="Different prefixes. [5]"),
+    _question("sharing", "--sharing", kind=_Real, text="Fraction of the requests that begin with one of them. [0.6]"),
+    _question("prefix_tokens", "--prefix-tokens", kind=_Text, text="Length of a prefix. [1000]"),
+    _question(
+        "index",
+        "--index",
+        kind=_Text,
+        text="radix-tree or hash-blocks. [radix-tree; with --engine how that one finds prefixes]",
+    ),
+    _question("policy", "--policy", kind=_Text, text="What a tree evicts first: lru, lfu, fifo, size-aware. [lru]"),
+    _question("page_size", "--page-size", kind=_Whole, text="Tokens of a page. [1 in a tree, else the block size]"),
+    _question("max_entries", "--max-entries", kind=_Whole, text="Entries that a tree keeps. [500]"),
+    _question("max_tokens", "--max-tokens", kind=_Text, text="Tokens that the cache keeps. [the KV pool]"),
+)
+
+PRICE = tuple(option for option in TERMS if option.name == "price")
+
 CATALOG = (
     Option(
         name="catalog",

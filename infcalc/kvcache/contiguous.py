@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Protocol
 
+from infcalc.kvcache.admission import check_new
 from infcalc.kvcache.buddy_runs import BuddyRuns, power_of_two
 from infcalc.kvcache.first_fit_runs import FirstFitRuns
 from infcalc.kvcache.invariant import holds
@@ -57,8 +58,7 @@ class ContiguousAllocator:
             Misuse: the sequence is there already, or does not fit what would be reserved for it.
 
         """
-        if sequence_id in self._held:
-            raise Misuse(f"sequence {sequence_id} is admitted twice")
+        check_new(sequence_id, self._held)
         reserved = self._reserved(final_tokens)
         if not 0 <= num_tokens <= final_tokens <= reserved:
             raise Misuse(f"{num_tokens} of {final_tokens} tokens in a run of {reserved}")

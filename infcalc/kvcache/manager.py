@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from infcalc.kvcache.admission import admitted_tokens, check_new
 from infcalc.kvcache.block_pool import NULL_BLOCK, BlockPool, blocks_for, freed_last_first
 from infcalc.kvcache.block_table import BlockTable
 from infcalc.kvcache.chain import chain_start, chained
@@ -187,14 +188,9 @@ class KvCacheManager:
             Misuse: the sequence is there already, more tokens are asked for than there are, or the hit is stale.
 
         """
-        if sequence_id in self._tables:
-            raise Misuse(f"sequence {sequence_id} is admitted twice")
+        check_new(sequence_id, self._tables)
         hit = self.match_prefix(tokens, namespace=namespace) if hit is None else hit
-        rest = len(tokens) - hit.num_tokens
-        num_new = rest if num_new_tokens is None else num_new_tokens
-        if not 0 <= num_new <= rest:
-            raise Misuse(f"{num_new} new tokens of sequence {sequence_id}: {rest} are left after the hit")
-        end = hit.num_tokens + num_new
+        end = admitted_tokens(sequence_id, len(tokens), hit, num_new_tokens)
         if not self.can_allocate(end + num_lookahead_tokens, hit=hit):
             return None
         self._share(hit)
@@ -218,8 +214,7 @@ class KvCacheManager:
             Misuse: the child is there already, or the parent has room that is not committed (or rewound).
 
         """
-        if child_id in self._tables:
-            raise Misuse(f"sequence {child_id} is admitted twice")
+        check_new(child_id, self._tables)
         child = self._table(parent_id).forked()
         self.pool.share(child.block_ids)
         self._tables[child_id] = child
@@ -242,15 +237,16 @@ class KvCacheManager:
         if needed <= 0 and not shared and self._window_tokens is None:
             table.num_tokens = end
             return ()
+        needed = max(0, needed) + shared
         unseen = slice(table.num_behind, self._unseen_blocks(table.num_committed))
         behind = table.block_ids[unseen]
-        num_returned = sum(self.pool.references(block) == 1 for block in behind)
-        needed = max(0, needed) + shared
+        num_returned = sum(self.pool.references(block) == 1 for block in behind) if behind else 0
         if needed > self.pool.num_free + num_returned:
             return None
-        self.pool.release(freed_last_first(behind))
-        table.block_ids[unseen] = [NULL_BLOCK] * len(behind)
-        table.num_behind += len(behind)
+        if behind:
+            self.pool.release(freed_last_first(behind))
+            table.block_ids[unseen] = [NULL_BLOCK] * len(behind)
+            table.num_behind += len(behind)
         taken = self.pool.allocate(needed)
         if shared:
             self._diverge(table, written, taken[0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 
+from infcalc.kvcache.admission import admitted_tokens, check_new
 from infcalc.kvcache.block_pool import NULL_BLOCK, BlockPool, blocks_for, freed_last_first
 from infcalc.kvcache.eviction import EvictionPolicy
 from infcalc.kvcache.hits import HitCounts
@@ -160,14 +161,9 @@ class RadixCacheManager:
             Misuse: the sequence is there already, more tokens are asked for than there are, or the hit is stale.
 
         """
-        if sequence_id in self._running:
-            raise Misuse(f"sequence {sequence_id} is admitted twice")
+        check_new(sequence_id, self._running)
         hit = self.match_prefix(tokens, namespace=namespace) if hit is None else hit
-        rest = len(tokens) - hit.num_tokens
-        num_new = rest if num_new_tokens is None else num_new_tokens
-        if not 0 <= num_new <= rest:
-            raise Misuse(f"{num_new} new tokens of sequence {sequence_id}: {rest} are left after the hit")
-        end = hit.num_tokens + num_new
+        end = admitted_tokens(sequence_id, len(tokens), hit, num_new_tokens)
         if not self.can_allocate(end + num_lookahead_tokens, hit=hit):
             return None
         head = array("i", tokens[: hit.num_tokens])
@@ -191,8 +187,7 @@ class RadixCacheManager:
             Misuse: the child is there already, or the parent has room that is not committed (or rewound).
 
         """
-        if child_id in self._running:
-            raise Misuse(f"sequence {child_id} is admitted twice")
+        check_new(child_id, self._running)
         parent = self._get(parent_id)
         if parent.num_tokens > len(parent.tokens):
             raise Misuse(f"forked with {parent.num_tokens - len(parent.tokens)} tokens on their way")

@@ -94,6 +94,20 @@ BARE = {
         ),
         "a count of what it names",
     ),
+    **dict.fromkeys(
+        words(
+            "rejected preempted peak_sequences mean_sequences offered_sequences cut_requests sharing_requests prefixes "
+            "evictions evicted copies_on_write prompt_blocks_without prompt_blocks_with max_entries tight_entries"
+        ),
+        "a count of what it names",
+    ),
+    **dict.fromkeys(words("sequence_steps"), "a count, summed over steps"),
+    **dict.fromkeys(words("held_token_steps live_token_steps"), "tokens, summed over steps"),
+    **dict.fromkeys(words("reserved_token_steps free_token_steps scattered_token_steps"), "tokens, summed over steps"),
+    **dict.fromkeys(words("first_step"), "which step, not how many"),
+    **dict.fromkeys(words("prefix answer found"), "which prefix; tokens themselves; pairs of tokens"),
+    **dict.fromkeys(words("size"), "in entries or tokens, by the field beside it"),
+    **dict.fromkeys(words("bytes_without bytes_with bytes_with_full_blocks"), "bytes, by the contract's names"),
     **dict.fromkeys(words("tp pp dp ep dcp max_domain"), "a count of GPUs, the field's word"),
     **dict.fromkeys(
         words(

@@ -23,8 +23,9 @@ Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 
 CALCULATORS = ("kv", "concurrency", "roofline", "speculate")
+CACHES = ("paging", "prefix-cache")
 COMMAND_LINES = (
-    *((name,) for name in (*CALCULATORS, "batching", "models", "gpus")),
+    *((name,) for name in (*CALCULATORS, "batching", *CACHES, "models", "gpus")),
     ("show", "h100"),
     ("show", "llama3-70b"),
 )
@@ -88,21 +89,25 @@ def test_help_of_a_command_names_every_option(capsys: Capture, command: str) -> 
 # Formats
 
 
+ROWS_OF = {
+    "models": "models",
+    "gpus": "gpus",
+    "batching": "policies",
+    "paging": "allocators",
+    "prefix-cache": "indexes",
+}
+"""Where the rows of a command lie that has no ``rows``."""
+
+
 def _json_rows(capsys: Capture, command: tuple[str, ...]) -> list[dict[str, Any]]:
     result = answer(capsys, *command).result
     match command[0]:
         case "roofline":
             return [point for point in result["points"] if point["attention_io"] == "flash"]
-        case "models" | "gpus":
-            found: list[dict[str, Any]] = result[command[0]]
-            return found
-        case "batching":
-            policies: list[dict[str, Any]] = result["policies"]
-            return policies
         case "show":
             return [{"key": key} for key in result["entry"]]
-        case _:
-            rows: list[dict[str, Any]] = result["rows"]
+        case name:
+            rows: list[dict[str, Any]] = result[ROWS_OF.get(name, "rows")]
             return rows
 
 
@@ -396,10 +401,11 @@ NUMBERS = frozenset(
         *("memory_fraction", "num_draft_tokens", "mtp_tokens", "lora_rank", "max_loras", "users"),
         *("concurrency", "rate", "num_requests", "utilization", "accepted", "drafted", "simulate"),
         *("requests", "slots", "burstiness", "speedup"),
+        *("load", "shared_requests", "prefixes", "page_size", "max_entries"),
     }
 )
-NUMBERS_FROM_ZERO = frozenset({"cpu_offload_gb", "kv_offload_gib", "prefix_hit", "seed"})
-TOKENS = frozenset({"context", "max_model_len"})
+NUMBERS_FROM_ZERO = frozenset({"cpu_offload_gb", "kv_offload_gib", "prefix_hit", "sharing", "seed"})
+TOKENS = frozenset({"context", "max_model_len", "pool_tokens", "shared_prefix_tokens", "prefix_tokens", "max_tokens"})
 NOT_NUMBERS = ("nan", "inf", "-inf", "many", "0x10", "1e400", "\N{SNOWMAN}")
 OUT_OF_RANGE = ("0", "-1", HUGE)
 

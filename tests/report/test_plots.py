@@ -16,9 +16,12 @@ from infcalc.api.deployment import Ask
 from infcalc.api.drafting import speculate
 from infcalc.api.filling import memory
 from infcalc.api.fitting import concurrency
+from infcalc.api.paging_waste import PagingAsk, paging
+from infcalc.api.prefix_hits import prefix_cache
+from infcalc.api.prefix_stream import PrefixAsk
 from infcalc.api.sizing import kv
 from infcalc.errors import FileProblem, UsageError
-from infcalc.report import plots
+from infcalc.report import cache_plots, plots
 from infcalc.report.slots_picture import plot_batching
 
 SEVERAL = Ask(models=("llama3-8b", "llama3-70b"), gpus=("h100", "h200"), num_gpus=2)
@@ -34,6 +37,8 @@ PLOTS: dict[str, tuple[Callable[[], Answer[Any]], Plot]] = {
         lambda: batching(Ask(models=SEVERAL.models, gpus=SEVERAL.gpus, num_gpus=2, weights="fp8"), FEW),
         plot_batching,
     ),
+    "paging": (lambda: paging(SEVERAL, PagingAsk(num_requests=100, pool_tokens=9000)), cache_plots.plot_paging),
+    "prefix-cache": (lambda: prefix_cache(SEVERAL, PrefixAsk(num_requests=50)), cache_plots.plot_prefix_cache),
 }
 
 

@@ -1,0 +1,140 @@
+"""The view of ``infcalc paging``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.report.table import Column, Table, View, count
+from infcalc.report.views.frame import view_of
+from infcalc.units import format_bytes
+
+if TYPE_CHECKING:
+    from infcalc.api.answer import Answer
+    from infcalc.api.paging_waste import PagingResult
+
+_WHO = (Column(key="model", heading="model", left=True), Column(key="gpu", heading="GPU", left=True))
+
+
+def view(answer: Answer[PagingResult]) -> View:
+    """Return allocators side by side, other block sizes, and what one shared prompt takes."""
+    several = len(answer.results) > 1
+    who = _WHO if several else ()
+    pairs = [({"model": one.model, "gpu": f"{one.num_gpus} x {one.gpu}"}, one) for one in answer.results]
+    first, prompt = answer.result, answer.result.shared_prefix
+    allocators = Table(
+        title="The same requests under each allocator"
+        + ("" if several else f": {first.requests:,} on a pool of {first.pool_tokens:,} tokens"),
+        columns=(
+            *who,
+            Column(key="allocator", heading="allocator", left=True),
+            Column(key="waste_fraction", heading="waste", show=_percent),
+            Column(key="reserved_fraction", heading="reserved", show=_percent),
+            Column(key="internal_fraction", heading="internal", show=_percent),
+            Column(key="scattered_fraction", heading="scattered", show=_percent, aside=True),
+            Column(key="live_pool_fraction", heading="pool live", show=_percent),
+            Column(key="rejected", heading="rejected", show=count),
+            Column(key="preempted", heading="preempted", show=count, aside=True),
+            Column(key="peak_sequences", heading="peak", show=count),
+            Column(key="mean_sequences", heading="mean", show=_whole),
+            Column(key="max_request_waste_tokens", heading="most wasted", show=count, aside=True),
+        ),
+        rows=tuple(
+            names | {field: getattr(row, field) for field in _FIELDS} for names, one in pairs for row in one.allocators
+        ),
+    )
+    blocks = Table(
+        title="Paging with other blocks",
+        columns=(
+            *who,
+            Column(key="block_tokens", heading="block", show=count),
+            Column(key="waste_fraction", heading="waste", show=_percent),
+            Column(key="rejected", heading="rejected", show=count),
+            Column(key="preempted", heading="preempted", show=count),
+        ),
+        rows=tuple(
+            names
+            | {
+                "block_tokens": row.block_tokens,
+                "waste_fraction": row.waste_fraction,
+                "rejected": row.rejected,
+                "preempted": row.preempted,
+            }
+            for names, one in pairs
+            for row in one.blocks
+        ),
+    )
+    shared = Table(
+        title=f"{prompt.requests:,} requests with one prompt of {prompt.prefix_tokens:,} tokens",
+        columns=(
+            *who,
+            Column(key="way", heading="stored", left=True),
+            Column(key="bytes", heading="KV", show=_size),
+            Column(key="prompt_blocks", heading="prompt blocks", show=count),
+            Column(key="copies_on_write", heading="copies", show=count),
+        ),
+        rows=tuple(names | row for names, one in pairs for row in _ways(one)),
+    )
+    return view_of(
+        answer,
+        tables=(allocators, blocks, shared),
+        findings=tuple(text for one in answer.results for text in _findings(one)),
+    )
+
+
+_FIELDS = (
+    *("allocator", "waste_fraction", "reserved_fraction", "internal_fraction", "scattered_fraction"),
+    *("live_pool_fraction", "rejected", "preempted", "peak_sequences", "mean_sequences", "max_request_waste_tokens"),
+)
+
+
+def _ways(result: PagingResult) -> list[dict[str, object]]:
+    shared = result.shared_prefix
+    each, own = shared.prompt_blocks_without, shared.prompt_blocks_with
+    return [
+        {"way": "by each request", "bytes": shared.bytes_without, "prompt_blocks": each, "copies_on_write": 0},
+        {
+            "way": "once, copied on write",
+            "bytes": shared.bytes_with,
+            "prompt_blocks": own,
+            "copies_on_write": shared.copies_on_write,
+        },
+        {
+            "way": "once, full blocks alone",
+            "bytes": shared.bytes_with_full_blocks,
+            "prompt_blocks": own,
+            "copies_on_write": 0,
+        },
+    ]
+
+
+def _findings(result: PagingResult) -> list[str]:
+    rows = {row.allocator: row for row in result.allocators}
+    paged, most = rows["paged"], rows["contiguous-max"]
+    where = f"{result.model} on {result.num_gpus} x {result.gpu}"
+    shared = result.shared_prefix
+    if not result.pool_tokens:
+        return [f"{where}: does not fit, and there is no KV pool to share out"]
+    return [
+        (
+            f"{where}: paging in blocks of {result.block_tokens} wastes {_percent(paged.waste_fraction)} of what "
+            f"requests hold, reserving {result.longest_tokens:,} tokens {_percent(most.waste_fraction)}: "
+            f"{paged.peak_sequences:,} at once against {most.peak_sequences:,}"
+        ),
+        (
+            f"{shared.requests:,} requests with one prompt of {shared.prefix_tokens:,} tokens hold "
+            f"{format_bytes(shared.bytes_with)} instead of {format_bytes(shared.bytes_without)}; "
+            f"{shared.copies_on_write:,} blocks are copied on write"
+        ),
+    ]
+
+
+def _percent(value: object) -> str:
+    return f"{100 * value:.1f} %" if isinstance(value, int | float) else str(value)
+
+
+def _whole(value: object) -> str:
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
+
+
+def _size(value: object) -> str:
+    return format_bytes(value) if isinstance(value, int | float) else str(value)

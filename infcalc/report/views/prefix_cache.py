@@ -1,0 +1,173 @@
+"""The view of ``infcalc prefix-cache``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.report.table import Column, Table, View, count
+from infcalc.report.views.frame import view_of
+from infcalc.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from infcalc.api.answer import Answer
+    from infcalc.api.prefix_hits import PrefixCacheResult
+
+_WHO = (Column(key="model", heading="model", left=True), Column(key="gpu", heading="GPU", left=True))
+
+
+def view(answer: Answer[PrefixCacheResult]) -> View:
+    """Return both kinds of cache, what hits spare, the policies, and the hit rate by the size of the cache."""
+    who = _WHO if len(answer.results) > 1 else ()
+    pairs = [({"model": one.model, "gpu": f"{one.num_gpus} x {one.gpu}"}, one) for one in answer.results]
+    hits = (
+        Column(key="found_requests_fraction", heading="by request", show=_percent),
+        Column(key="found_tokens_fraction", heading="by token", show=_percent),
+        Column(key="evicted", heading="evicted", show=count),
+    )
+    caches = Table(
+        title="Hit rate of each kind of cache, by request and by token",
+        columns=(
+            *who,
+            Column(key="index", heading="cache", left=True),
+            Column(key="policy", heading="policy", left=True),
+            Column(key="page_tokens", heading="page", show=count),
+            Column(key="max_entries", heading="entries", show=count),
+            Column(key="max_tokens", heading="tokens", show=count),
+            *hits,
+        ),
+        rows=tuple(
+            names
+            | {
+                "index": row.index,
+                "policy": row.policy,
+                "page_tokens": row.page_tokens,
+                "max_entries": row.max_entries,
+                "max_tokens": row.max_tokens,
+                "found_requests_fraction": row.found_requests_fraction,
+                "found_tokens_fraction": row.found_tokens_fraction,
+                "evicted": row.evicted,
+            }
+            for names, one in pairs
+            for row in one.indexes
+        ),
+    )
+    spared = Table(
+        title="What the hits spare (low to high holds 80 % of measurements)",
+        columns=(
+            *who,
+            Column(key="figure", heading="", left=True),
+            Column(key="value", heading="estimate"),
+            Column(key="low", heading="low"),
+            Column(key="high", heading="high"),
+        ),
+        rows=tuple(names | row for names, one in pairs for row in _spared(one)),
+    )
+    few = answer.result.policies[0].tight_entries if answer.result.policies else 0
+    policies = Table(
+        title="Hit rate by which entry goes first",
+        columns=(
+            *who,
+            Column(key="policy", heading="policy", left=True),
+            *hits,
+            Column(key="tight_found_requests_fraction", heading=f"of {few} entries", show=_percent),
+        ),
+        rows=tuple(
+            names
+            | {
+                "policy": row.policy,
+                "found_requests_fraction": row.found_requests_fraction,
+                "found_tokens_fraction": row.found_tokens_fraction,
+                "evicted": row.evicted,
+                "tight_found_requests_fraction": row.tight_found_requests_fraction,
+            }
+            for names, one in pairs
+            for row in one.policies
+        ),
+    )
+    sizes = Table(
+        title="Hit rate by the size of the cache, each bound alone",
+        columns=(
+            *who,
+            Column(key="limit", heading="bound", left=True),
+            Column(key="size", heading="size", show=count),
+            Column(key="size_bytes", heading="KV", show=_size),
+            *hits,
+        ),
+        rows=tuple(
+            names
+            | {
+                "limit": point.limit,
+                "size": point.size,
+                "size_bytes": point.size_bytes,
+                "found_requests_fraction": point.found_requests_fraction,
+                "found_tokens_fraction": point.found_tokens_fraction,
+                "evicted": point.evicted,
+            }
+            for names, one in pairs
+            for point in one.curve
+        ),
+    )
+    return view_of(
+        answer,
+        tables=(caches, spared, policies, sizes),
+        findings=tuple(_finding(one) for one in answer.results),
+    )
+
+
+def _spared(result: PrefixCacheResult) -> list[dict[str, object]]:
+    one = result.saving
+    if one is None:
+        return []
+    rows: list[dict[str, object]] = []
+
+    def add(name: str, show: object, *three: float | None) -> None:
+        if three[0] is not None and callable(show):
+            value, low, high = (show(part) for part in three)
+            rows.append({"figure": name, "value": value, "low": low, "high": high})
+
+    prefill = (one.prefill_saved_s, one.prefill_saved_s_low, one.prefill_saved_s_high)
+    add(f"prefill of {result.requests:,} requests", format_seconds, *prefill)
+    add("GPU-seconds of them", _three_digits, one.gpu_saved_s, one.gpu_saved_s_low, one.gpu_saved_s_high)
+    add("USD for them", _usd, one.saved_usd, one.saved_usd_low, one.saved_usd_high)
+    at = f"at a rate of {one.requests_per_s:g}/s"
+    per_s = (one.gpu_saved_s_per_s, one.gpu_saved_s_per_s_low, one.gpu_saved_s_per_s_high)
+    add(f"GPU-seconds per second {at}", _three_digits, *per_s)
+    per_hour = (one.saved_usd_per_hour, one.saved_usd_per_hour_low, one.saved_usd_per_hour_high)
+    add(f"USD per hour {at}", _usd, *per_hour)
+    plain = (one.ttft_without_s, one.ttft_without_s_low, one.ttft_without_s_high)
+    add("first token alone, no hit", format_seconds, *plain)
+    add("first token alone, mean hit", format_seconds, one.ttft_hit_s, one.ttft_hit_s_low, one.ttft_hit_s_high)
+    return rows
+
+
+def _finding(result: PrefixCacheResult) -> str:
+    where = f"{result.model} on {result.num_gpus} x {result.gpu}"
+    found = (
+        f"{where}: {_percent(result.hit_rate_requests_fraction)} of the requests and "
+        f"{_percent(result.hit_rate_tokens_fraction)} of the prompt tokens are found (no cache finds more than "
+        f"{_percent(result.bound_requests_fraction)} and {_percent(result.bound_tokens_fraction)})"
+    )
+    one = result.saving
+    if one is None:
+        return f"{found}; the model does not fit"
+    money = "" if one.saved_usd_per_hour is None else f", {_usd(one.saved_usd_per_hour)} USD per hour"
+    return (
+        f"{found}; that spares {format_seconds(one.prefill_saved_s)} of prefill, and at a rate of "
+        f"{one.requests_per_s:g}/s {_three_digits(one.gpu_saved_s_per_s)} GPU-seconds per second{money}"
+    )
+
+
+def _three_digits(value: object) -> str:
+    return f"{value:,.3g}" if isinstance(value, int | float) and abs(value) < 1000 else count(value)  # noqa: PLR2004
+
+
+def _usd(value: object) -> str:
+    return f"{value:,.2f}" if isinstance(value, int | float) else str(value)
+
+
+def _percent(value: object) -> str:
+    return f"{100 * value:.1f} %" if isinstance(value, int | float) else str(value)
+
+
+def _size(value: object) -> str:
+    return format_bytes(value) if isinstance(value, int | float) else str(value)
