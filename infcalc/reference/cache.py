@@ -151,9 +151,7 @@ class PagedCache:
     It knows blocks only; which sequence owns which is in the block tables that come with each step.
     """
 
-    def __init__(
-        self, shape: CacheShape, num_blocks: int, block_tokens: int, dtype: DTypeLike = np.float64
-    ) -> None:
+    def __init__(self, shape: CacheShape, num_blocks: int, block_tokens: int, dtype: DTypeLike = np.float64) -> None:
         self.shape = shape
         self.block_tokens = block_tokens
         blocks = (shape.num_layers, num_blocks, shape.num_kv_heads, block_tokens)

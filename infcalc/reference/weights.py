@@ -42,7 +42,8 @@ def random_weights(model: Model, seed: int, *, dtype: type[np.floating[Any]] = n
     """Return weights of ``model`` drawn from ``seed``: the same seed gives the same bits.
 
     What is computed with them has their ``dtype`` throughout: double precision where bits are compared, single where
-    speed is measured. Matrices are normal with variance 1 / inputs, which keeps activations of the order of 1; norms are around 1.
+    speed is measured. Matrices are normal with variance 1 / inputs, which keeps activations of the order of 1; norms
+    are around 1.
     """
     generator = np.random.default_rng(seed)
     outside: dict[str, NDArray[np.float64]] = {}
