@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.lab_probes import Family
 from infcalc.frozen import frozen
+from infcalc.units import GIB, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ _GROWTH = 0.999
 """Of the steepest growth that curves admit: what rounding of written figures takes is left free."""
 _DIGITS = 6
 _LEAST_S = 1e-12
+_UNTOLD_BYTES = 8 * GIB
 _LEAST_FRACTION = 1e-5
 
 
@@ -68,7 +70,7 @@ def entry(
     """
     bandwidth, peak = bandwidth_bytes_per_s(timed), peak_flop_per_s(timed)
     how = f"infcalc lab measure: numpy {numpy_version}, {computer.num_threads} threads, single precision"
-    memory = f"{computer.memory_bytes or 0} B"
+    memory = f"{computer.memory_bytes or _UNTOLD_BYTES} B"
     written: dict[str, object] = {
         "title": f"{computer.title} (numpy)",
         "vendor": "numpy",
@@ -78,6 +80,8 @@ def entry(
         "bandwidth": f"{bandwidth / 1e9:.6g} GB/s",
         PRECISION: f"{peak / 1e9:.6g} GFLOPS",
     }
+    if not computer.memory_bytes:
+        written["doubts"] = [f"the operating system does not tell the memory; {format_bytes(_UNTOLD_BYTES)} is taken"]
     if computer.cache_bytes:
         written["cache"] = f"{computer.cache_bytes} B"
     return written | {
@@ -159,7 +163,11 @@ def _gemm(timed: Sequence[Timed], bandwidth: float, peak: float) -> dict[str, ob
         float(one.probe.tokens): one.probe.flop / max(one.kernel_s - call_s, _LEAST_S) / peak
         for one in _of(timed, Family.GEMM)
     }
-    moved = admissible({one.probe.num_bytes: one.bytes_per_s / bandwidth for one in _of(timed, Family.STREAM)})
+    read = {
+        one.probe.num_bytes: one.probe.num_bytes / max(one.kernel_s - call_s, _LEAST_S) / bandwidth
+        for one in _of(timed, Family.STREAM)
+    }
+    moved = admissible({amount: min(1.0, fraction) for amount, fraction in read.items()})
     return {
         "compute": admissible(reached),
         "bandwidth": [[f"{amount:.0f} B", fraction] for amount, fraction in moved],

@@ -70,7 +70,7 @@ def measure(
 ) -> Answer[MeasureResult]:
     """Measure the kernels of the numpy engine and return them with the overlay that makes a GPU of this computer.
 
-    Attention and what works element by element are timed in the shape of the laboratory's large model.
+    Attention and what works element by element are timed in the shape of the laboratory's large model, of its small one where it must be quick.
 
     Raises:
         UsageError: ``repeat`` or ``name`` is out of range.
@@ -78,11 +78,11 @@ def measure(
 
     """
     computer = computer or this_computer()
-    model = chosen_model("large", hidden=None, layers=None, cache_bytes=None)
+    model = chosen_model("small" if quick else "large", hidden=None, layers=None, cache_bytes=None)
     num = checked_repeat(repeat, quick=quick)
     pool = pool_bytes(computer, quick=quick)
     check_memory(computer, pool)
-    made = probes(model, pool)
+    made = probes(model, pool, quick=quick)
     instruments.progress(f"timing {len(made)} kernels, {2 * num} times each")
     halves = [timings(made, instruments, num) for _ in range(2)]
     found = measured(made, halves, computer, model, instruments, name=name)

@@ -43,6 +43,8 @@ _GEMM_OUTPUTS = 4096
 _RUN_BYTES = 8 * MIB
 """Small matrices are timed in runs of so much: a clock has its own grain."""
 _SQUARE = 1536
+_QUICK_SQUARE = 768
+_QUICK_TOKENS = 64
 _TINY = 16
 _SHORT_TOKENS, _LONG_TOKENS = 16, 1024
 _MANY_SEQUENCES = 8
@@ -99,29 +101,33 @@ class _Pool:
         return self.elements[start : start + size]
 
 
-def probes(model: Model, pool_bytes: int) -> tuple[Probe, ...]:
-    """Return the probes of kernels as ``model`` has them, with matrices from ``pool_bytes`` of memory."""
+def probes(model: Model, pool_bytes: int, *, quick: bool = False) -> tuple[Probe, ...]:
+    """Return the probes of kernels as ``model`` has them, with matrices from ``pool_bytes`` of memory.
+
+    Those that are ``quick`` leave out what takes longest: many rows, long prompts, large squares.
+    """
+    most = _QUICK_TOKENS if quick else _GEMM_ROWS[-1]
     pool = _Pool(pool_bytes)
     lone = ((1, _SHORT_TOKENS), (1, _LONG_TOKENS), (_MANY_SEQUENCES, _SHORT_TOKENS))
     return (
-        _square(),
+        _square(_QUICK_SQUARE if quick else _SQUARE),
         _call(),
         *(_stream(pool, size) for size in _STREAM_BYTES if size <= pool_bytes),
-        *(_gemm(pool, rows) for rows in _GEMM_ROWS),
+        *(_gemm(pool, rows) for rows in _GEMM_ROWS if rows <= most),
         *(_decode(model, Family.DECODE, num, context) for num, context in lone),
         *(_decode(model, Family.PAGED, num, context) for num, context in lone),
-        *(_prefill(model, tokens) for tokens in (1, *_PREFILL_TOKENS)),
+        *(_prefill(model, tokens) for tokens in (1, *_PREFILL_TOKENS) if tokens <= most),
         *(_elementwise(model, tokens) for tokens in _ELEMENTWISE_TOKENS),
     )
 
 
-def _square() -> Probe:
-    one = np.random.default_rng(0).standard_normal((_SQUARE, _SQUARE), dtype=np.float32)
+def _square(size: int) -> Probe:
+    one = np.random.default_rng(0).standard_normal((size, size), dtype=np.float32)
     return Probe(
         family=Family.PEAK,
-        tokens=_SQUARE,
-        flop=2 * _SQUARE**3,
-        num_bytes=2 * _SQUARE**2 * ELEMENT_BYTES,
+        tokens=size,
+        flop=2 * size**3,
+        num_bytes=2 * size**2 * ELEMENT_BYTES,
         num_kernels=1,
         run=lambda: one @ one.T,
     )

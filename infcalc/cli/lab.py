@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from infcalc.cli.given import contexts_from, single, split, tokens, whole_numbers
-from infcalc.cli.options import BATCHES, BENCH, CATALOG, SEED, CONTEXT, OUTPUT
+from infcalc.cli.options import BATCHES, BENCH, CATALOG, CONTEXT, OUTPUT, SEED
 from infcalc.cli.render import render
 from infcalc.errors import UsageError
 from infcalc.report.table import View
@@ -23,8 +23,8 @@ ARGUMENTS = (
     ("action", Annotated[str | None, typer.Argument(metavar="[run|measure]", help="What to do. [run]")], None),
 )
 HELP = """Runs a small transformer in numpy, with and without a KV cache, paged or contiguous, batched, with prefix
-cache on and off, and sets its times beside what the roofline of this very CPU predicts. `lab measure` times the kernels alone
-and prints an overlay file: with --catalog FILE --gpu this-cpu every other command knows this computer.
+cache on and off, and sets its times beside what the roofline of this very CPU predicts. `lab measure` times the
+kernels alone and prints an overlay file: with --catalog FILE --gpu this-cpu other commands know this computer.
 
 Example: infcalc lab measure --output this-cpu.yaml"""
 
