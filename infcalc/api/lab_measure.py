@@ -70,7 +70,8 @@ def measure(
 ) -> Answer[MeasureResult]:
     """Measure the kernels of the numpy engine and return them with the overlay that makes a GPU of this computer.
 
-    Attention and what works element by element are timed in the shape of the laboratory's large model, of its small one where it must be quick.
+    Attention and what works element by element are timed in the shape of the laboratory's large model, or of its small
+    one where it must be quick.
 
     Raises:
         UsageError: ``repeat`` or ``name`` is out of range.
