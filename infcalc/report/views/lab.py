@@ -31,7 +31,7 @@ def view(answer: Answer[LabResult]) -> View:
             Column(key="predicted_s", heading="predicted", show=_time),
             Column(key="error_fraction", heading="error", show=_signed),
             Column(key="ideal_s", heading="ideal", show=_time, aside=True),
-            Column(key="bound_by", heading="bound by", left=True),
+            Column(key="bound_by", heading="bound by", left=True, aside=True),
         ),
         rows=tuple(_step(row) for row in result.rows),
     )
