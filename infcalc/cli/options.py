@@ -418,17 +418,6 @@ MTP = (
     ),
 )
 
-SEED = (
-    Option(
-        name="seed",
-        flags=("--seed",),
-        kind=_Whole,
-        default=None,
-        help="What chance is drawn from: the same seed gives the same draws. [0]",
-        group="Question",
-    ),
-)
-
 BENCH = (
     Option(
         name="size",
