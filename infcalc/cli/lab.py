@@ -38,7 +38,11 @@ def run(options: dict[str, Any]) -> int:
     action = options["action"] or "run"
     if action not in {"run", "measure"}:
         raise UsageError(f"cannot {action!r} a laboratory", hint="lab, or lab measure")
-    instruments = _instruments(options["threads"])
+    threads = options["threads"]
+    if threads is None and action == "run" and not options["gpu"]:
+        # Several threads wait for each other, and each for any other program: one holds on a busy computer too.
+        threads = 1
+    instruments = _instruments(threads)
     return _measure(options, instruments) if action == "measure" else _run(options, instruments)
 
 

@@ -464,7 +464,7 @@ BENCH = (
         flags=("--threads",),
         kind=_Whole,
         default=None,
-        help="Threads of linear algebra. One is timed by its own CPU time, which others do not disturb. [all cores]",
+        help="Threads of linear algebra; one is timed by its CPU time. [1; all cores in `measure` and with --gpu]",
         group="Question",
     ),
     Option(
