@@ -69,6 +69,11 @@ COMMANDS = (
     Command(name="compare", question="Does it agree with the start-up log of my engine?", module="infcalc.cli.compare"),
     Command(name="validate", question="How right is it, on recorded start-up logs?", module="infcalc.cli.validate"),
     Command(
+        name="lab",
+        question="Does it hold on this machine? (numpy on this CPU against its own roofline; measure)",
+        module="infcalc.cli.lab",
+    ),
+    Command(
         name="models", question="Which models does it know? (list, show NAME, add PATH)", module="infcalc.cli.models"
     ),
     Command(name="gpus", question="Which GPUs does it know? (list, show NAME)", module="infcalc.cli.gpus"),

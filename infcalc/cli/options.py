@@ -526,6 +526,82 @@ PREFIXES = (
 
 PRICE = tuple(option for option in TERMS if option.name == "price")
 
+BENCH = (
+    Option(
+        name="size",
+        flags=("--size",),
+        kind=_Text,
+        default=None,
+        help="Model to run: small, medium, or large, which exceeds the last-level cache. [large]",
+        group="Question",
+    ),
+    Option(
+        name="hidden",
+        flags=("--hidden",),
+        kind=_Whole,
+        default=None,
+        help="Its hidden width. [of its size]",
+        group="Question",
+    ),
+    Option(
+        name="layers",
+        flags=("--layers",),
+        kind=_Whole,
+        default=None,
+        help="Its layers. [of its size]",
+        group="Question",
+    ),
+    Option(
+        name="tokens",
+        flags=("--tokens",),
+        kind=_Text,
+        default=None,
+        help="Tokens up to which projections are counted. [1000]",
+        group="Question",
+    ),
+    Option(
+        name="repeat",
+        flags=("--repeat",),
+        kind=_Whole,
+        default=None,
+        help="How often everything is timed, in each of two halves. [12]",
+        group="Question",
+    ),
+    Option(
+        name="threads",
+        flags=("--threads",),
+        kind=_Whole,
+        default=None,
+        help="Threads of linear algebra; one is timed by its CPU time. [1; all cores in `measure` and with --gpu]",
+        group="Question",
+    ),
+    Option(
+        name="quick",
+        flags=("--quick",),
+        kind=bool,
+        default=False,
+        help="A few seconds: a small model, few repeats, 250 tokens.",
+        group="Question",
+    ),
+    Option(
+        name="name",
+        flags=("--name",),
+        kind=_Text,
+        default=None,
+        help="Of the catalog entry that `lab measure` writes. [this-cpu]",
+        group="Question",
+    ),
+    Option(
+        name="gpu",
+        flags=("--gpu", "-g"),
+        kind=_Text,
+        default=None,
+        help="Predict from this catalog entry, in place of kernels that are timed anew.",
+        group="Catalog",
+    ),
+)
+"""What a measurement on this computer runs."""
+
 CATALOG = (
     Option(
         name="catalog",

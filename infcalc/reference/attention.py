@@ -77,7 +77,7 @@ def row_by_row(
     """
     start = keys.shape[1] - len(queries)
     grouped = _by_kv_head(queries, len(keys))
-    outputs = np.empty((*grouped.shape[:-1], values.shape[2]))
+    outputs = np.empty((*grouped.shape[:-1], values.shape[2]), queries.dtype)
     for row, query in enumerate(grouped):
         position = start + row
         seen = slice(visible(position), position + 1)
@@ -175,9 +175,9 @@ def _online(
             continue
         if output is None:
             grouped = _by_kv_head(queries, len(keys)).transpose(1, 2, 0, 3)
-            best = np.full(grouped.shape[:3], -np.inf)
-            total = np.zeros(grouped.shape[:3])
-            output = np.zeros((*grouped.shape[:3], values.shape[2]))
+            best = np.full(grouped.shape[:3], -np.inf, queries.dtype)
+            total = np.zeros(grouped.shape[:3], queries.dtype)
+            output = np.zeros((*grouped.shape[:3], values.shape[2]), queries.dtype)
         scores = np.matmul(grouped, keys[:, None].swapaxes(-1, -2)) * scale
         mask = _mask(len(queries), begin, begin + keys.shape[1], end, visible)
         scores = np.where(mask, scores, -np.inf)

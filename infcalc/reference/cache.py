@@ -12,7 +12,7 @@ from infcalc.frozen import frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
 
 @frozen
@@ -80,12 +80,13 @@ class KVCache:
     ((2, 1, 3, 4), 384, 1024)
     """
 
-    def __init__(self, shape: CacheShape, max_tokens: int) -> None:
+    def __init__(self, shape: CacheShape, max_tokens: int, dtype: DTypeLike = np.float64) -> None:
         self.shape = shape
         self.max_tokens = max_tokens
         self.position = 0
-        self.keys: NDArray[np.float64] = np.zeros((shape.num_layers, shape.num_kv_heads, max_tokens, shape.key_dim))
-        self.values: NDArray[np.float64] = np.zeros((shape.num_layers, shape.num_kv_heads, max_tokens, shape.value_dim))
+        room = (shape.num_layers, shape.num_kv_heads, max_tokens)
+        self.keys: NDArray[np.float64] = np.zeros((*room, shape.key_dim), dtype)
+        self.values: NDArray[np.float64] = np.zeros((*room, shape.value_dim), dtype)
         self._pending: dict[int, int] = {}
 
     @property
@@ -150,13 +151,13 @@ class PagedCache:
     It knows blocks only; which sequence owns which is in the block tables that come with each step.
     """
 
-    def __init__(self, shape: CacheShape, num_blocks: int, block_tokens: int) -> None:
+    def __init__(self, shape: CacheShape, num_blocks: int, block_tokens: int, dtype: DTypeLike = np.float64) -> None:
         self.shape = shape
         self.block_tokens = block_tokens
         blocks = (shape.num_layers, num_blocks, shape.num_kv_heads, block_tokens)
         # Not a number until written: a block read before it was filled spoils the output instead of passing as zeros.
-        self.keys: NDArray[np.float64] = np.full((*blocks, shape.key_dim), np.nan)
-        self.values: NDArray[np.float64] = np.full((*blocks, shape.value_dim), np.nan)
+        self.keys: NDArray[np.float64] = np.full((*blocks, shape.key_dim), np.nan, dtype)
+        self.values: NDArray[np.float64] = np.full((*blocks, shape.value_dim), np.nan, dtype)
 
     @property
     def num_blocks(self) -> int:

@@ -137,7 +137,9 @@ class ContiguousEngine(Engine):
     def _rows(self, chunk: Chunk) -> tuple[int, list[int], Store]:
         cache = self.caches.get(chunk.sequence_id)
         if cache is None:
-            cache = self.caches[chunk.sequence_id] = KVCache(self.transformer.cache_shape, self.max_tokens)
+            cache = self.caches[chunk.sequence_id] = KVCache(
+                self.transformer.cache_shape, self.max_tokens, self.transformer.dtype
+            )
         _refuse_gap(chunk, cache.position)
         return chunk.cached_tokens, list(chunk.tokens), cache
 
@@ -151,7 +153,7 @@ class PagedEngine(Engine):
 
     def __init__(self, transformer: Transformer, num_blocks: int, block_tokens: int, sampler: Sampler = GREEDY) -> None:
         super().__init__(transformer, sampler)
-        self.cache = PagedCache(transformer.cache_shape, num_blocks, block_tokens)
+        self.cache = PagedCache(transformer.cache_shape, num_blocks, block_tokens, transformer.dtype)
 
     def _prepare(self, plan: StepPlan) -> None:
         for copy in plan.copies:

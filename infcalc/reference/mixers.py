@@ -136,7 +136,7 @@ def _latent(
     compressed = step.arithmetic.project(rows, weights["kv_a"])[:, None, :]
     latent = rms_norm(compressed[..., :rank], weights["kv_a_norm"])
     keys = np.concatenate([latent, rotate(compressed[..., rank:], step.positions, step.rope)], axis=-1)
-    values = np.empty((len(rows), 1, 0))
+    values = np.empty((len(rows), 1, 0), rows.dtype)
     scale = 1.0 / math.sqrt(nope + mixer.qk_rope_head_dim)
     visible = first_visible(Reach.FULL, None)
     outputs = _attended(queries, keys, values, step, scale=scale, visible=visible)

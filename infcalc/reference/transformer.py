@@ -55,7 +55,10 @@ class Transformer:
                 f"layers of {model.name} cache entries of different shapes",
                 hint="the numpy engine keeps one array for all layers: give each the same heads and widths",
             )
-        self._ropes = {width: rope_table(max_tokens, width) for width in {rope_width(mixer) for mixer in mixers}}
+        self.dtype = weights.outside["embedding"].dtype
+        self._ropes = {
+            width: rope_table(max_tokens, width).astype(self.dtype) for width in {rope_width(mixer) for mixer in mixers}
+        }
 
     def hidden(
         self, tokens: NDArray[np.intp], positions: NDArray[np.intp], segments: tuple[Segment, ...]

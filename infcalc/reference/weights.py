@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -37,17 +38,19 @@ class Weights:
         return sum(array.size for group in (self.outside, *self.layers) for array in group.values())
 
 
-def random_weights(model: Model, seed: int) -> Weights:
+def random_weights(model: Model, seed: int, *, dtype: type[np.floating[Any]] = np.float64) -> Weights:
     """Return weights of ``model`` drawn from ``seed``: the same seed gives the same bits.
 
-    Matrices are normal with variance 1 / inputs, which keeps activations of the order of 1; norms are around 1.
+    What is computed with them has their ``dtype`` throughout: double precision where bits are compared, single where
+    speed is measured. Matrices are normal with variance 1 / inputs, which keeps activations of the order of 1; norms
+    are around 1.
     """
     generator = np.random.default_rng(seed)
     outside: dict[str, NDArray[np.float64]] = {}
     layers: tuple[dict[str, NDArray[np.float64]], ...] = tuple({} for _ in range(model.num_layers))
     for tensor in inventory(model):
         for group in [layers[index] for index in tensor.layers] or [outside]:
-            group[tensor.name] = _drawn(tensor, generator)
+            group[tensor.name] = _drawn(tensor, generator, dtype)
     return Weights(outside=outside, layers=layers)
 
 
@@ -70,11 +73,16 @@ def blurred(weights: Weights, noise_fraction: float, seed: int) -> Weights:
     return Weights(outside=blur(weights.outside), layers=tuple(blur(group) for group in weights.layers))
 
 
-def _drawn(tensor: Tensor, generator: np.random.Generator) -> NDArray[np.float64]:
+def _drawn(tensor: Tensor, generator: np.random.Generator, dtype: type[np.floating[Any]]) -> NDArray[np.float64]:
     copies = (tensor.copies,) if tensor.name == "norm" or tensor.name.startswith("experts.") else ()
     columns = (tensor.columns,) if tensor.columns > 1 else ()
-    draws = generator.standard_normal((*copies, tensor.rows, *columns))
+    drawn = generator.standard_normal((*copies, tensor.rows, *columns), dtype=dtype)
+    # Annotations name the default; single precision takes the same way.
+    draws = cast("NDArray[np.float64]", drawn)
     # An embedding is a lookup, not a sum over its columns.
     if tensor.name == "embedding":
         return draws
-    return 1.0 + _NORM_SPREAD * draws if tensor.columns == 1 else draws / np.sqrt(tensor.columns)
+    if tensor.columns == 1:
+        return 1.0 + _NORM_SPREAD * draws
+    draws /= math.sqrt(tensor.columns)
+    return draws

@@ -162,6 +162,8 @@ BARE = {
     **dict.fromkeys(words("knots sharpness tail_index"), "logarithms base 2 of tokens or bytes; exponents"),
     "fractions": "of a peak, the values of a curve",
     **dict.fromkeys(words("limit knee values"), "in the unit of the quantity or variable beside it"),
+    **dict.fromkeys(words("batches repeat first_token_projections total_projections"), "counts of what they name"),
+    "clock": "a function that returns seconds",
     "block_size": "tokens, by the name of the flag",
     "max_model_len": "tokens, by the name of the flag",
 }
