@@ -5,13 +5,14 @@ Only what was run goes into a prediction, never what was measured: altering a me
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from infcalc.api.answer import Answer
 from infcalc.api.bands import Kind, band, pools, request_band
 from infcalc.api.offer import BURST_PER_S
-from infcalc.api.recorded import FULL, checked, measurement
+from infcalc.api.recorded import FULL, Rejected, checked, measurement
 from infcalc.api.recorded_runs import Prediction, amount_of, predict, text_of
 from infcalc.api.scoring import SCORED, SKIPPED, ValidationSummary, summary
 from infcalc.api.validating_drafting import predict_speedup
@@ -135,7 +136,7 @@ def validate_serving(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Ser
         hint="a list of entries with id, engine, model, gpu, parallel, workload, measured and quality",
         every_quality=True,
     )
-    result = validated_serving(entries, files.load_catalog(catalogs))
+    result = validated_serving(entries, files.load_catalog(catalogs), rejected=rejected)
     if not result.cases:
         raise FileProblem(
             "none of its entries is of quality full and states a figure",
@@ -147,7 +148,7 @@ def validate_serving(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Ser
         results=(result,),
         inputs=(
             Input(name="file", value=path, origin="given"),
-            Input(name="entries", value=len(entries), origin="of any quality"),
+            Input(name="entries", value=len(entries) + len(rejected), origin="of any quality"),
         ),
         assumptions=(
             (
@@ -171,11 +172,19 @@ def validate_serving(path: str, *, catalogs: tuple[str, ...] = ()) -> Answer[Ser
 
 
 def validated_serving(
-    entries: Sequence[Mapping[str, Any]], catalog: Catalog, adjust: Callable[[Pace], Pace] | None = None
+    entries: Sequence[Mapping[str, Any]],
+    catalog: Catalog,
+    adjust: Callable[[Pace], Pace] | None = None,
+    *,
+    rejected: Sequence[Rejected] = (),
 ) -> ServingValidation:
-    """Return the cases and summary of a list of entries; ``adjust`` gives another pace for that of each engine."""
+    """Return the cases and summary of a list of entries; those of ``rejected`` are skipped, with what is wrong.
+
+    ``adjust`` gives another pace for that of each engine.
+    """
     known: dict[Any, Any] = {}
-    cases = tuple(case for entry in entries for case in _cases(entry, catalog, known, adjust))
+    predicted = (case for entry in entries for case in _cases(entry, catalog, known, adjust))
+    cases = (*predicted, *(case for one in rejected for case in _cases_of_rejected(one)))
     return ServingValidation(cases=cases, summary=_summaries(cases), sides=_sides(cases))
 
 
@@ -211,6 +220,32 @@ def _cases(
     except InfcalcError as problem:
         return [_case(entry, quantity, figure, None, reason=problem.message) for quantity, figure in figures.items()]
     return [_case(entry, quantity, figure, prediction) for quantity, figure in figures.items()]
+
+
+_FIGURES = {
+    "output_tok_s": "output_tokens_per_s",
+    "tpot_ms": "tpot_s",
+    "itl_ms": "tpot_s",
+    "ttft_ms": "ttft_s",
+    "e2e_ms": "e2e_s",
+    "speedup": SPEEDUP,
+}
+
+
+def _cases_of_rejected(rejected: Rejected) -> list[ServingCase]:
+    """Return a skipped case for each figure that an entry states, whatever cannot be read of it.
+
+    As with readable ones, only of quality full, or of a speedup.
+    """
+    entry, problem = rejected.entry, rejected.problem
+    said = entry.get("measured")
+    stated = said if isinstance(said, dict) else {}
+    full = entry.get("quality") == FULL
+    names = {name for key, name in _FIGURES.items() if key in stated and (full or name == SPEEDUP)}
+    known = {key: entry[key] for key in ("id", "group", "cluster") if isinstance(entry.get(key), str)}
+    reason = f"{problem.message} ({problem.hint})"
+    cases = [_case(known, name, (math.nan, ""), None, reason=reason) for name in sorted(names)]
+    return [replace(case, id=case.id or str(problem.place), measured=None) for case in cases]
 
 
 def _drafted(entry: Mapping[str, Any], value: float, catalog: Catalog, known: dict[Any, Any]) -> ServingCase:

@@ -136,7 +136,8 @@ def test_a_wrong_entry_does_not_lose_the_others(tmp_path: Path) -> None:
     path = tmp_path / "runs.yaml"
     path.write_text(yaml.safe_dump(wrong), encoding="utf-8")
     answer = validate_serving(str(path))
-    assert {case.id for case in answer.result.cases} == {"closed"}
+    assert {case.id for case in answer.result.cases if case.status == "scored"} == {"closed"}
+    assert {case.id for case in answer.result.cases} == {"closed", "odd"}
     assert any("odd" in text and "input_tokens" in text for text in answer.warnings)
 
 
@@ -157,3 +158,30 @@ def test_what_is_scored_is_what_is_printed() -> None:
     for name in ("ttft_s", "tpot_s", "e2e_s", "requests_per_s", "output_tokens_per_s"):
         figure = getattr(printed, name)
         assert figure.value == pytest.approx(getattr(scored, name), rel=1e-9)
+
+
+def test_what_cannot_be_read_is_counted_with_its_reason(tmp_path: Path) -> None:
+    path = tmp_path / "runs.yaml"
+    good = next(entry for entry in entries() if "output_tok_s" in entry["measured"])
+    path.write_text(
+        yaml.safe_dump(
+            [
+                good,
+                {**good, "id": "half a rank", "parallel": {"tp": 1.5}, "measured": {"output_tok_s": 5, "e2e_ms": {}}},
+                {"quality": "partial", "parallel": 3, "measured": {"speedup": 2, "output_tok_s": 5}},
+            ]
+        ),
+        encoding="utf-8",
+    )
+    result = validate_serving(str(path)).result
+    skipped = {(case.id, case.quantity): case for case in result.cases if case.status == "skipped"}
+    assert set(skipped) == {
+        ("half a rank", "output_tokens_per_s"),
+        ("half a rank", "e2e_s"),
+        (f"{path}, entry 3", "speedup"),
+    }
+    assert "tp is 1.5" in skipped["half a rank", "e2e_s"].reason
+    assert all(case.measured is case.predicted is None for case in skipped.values())
+    rows = {row.quantity: (row.cases, row.skipped) for row in result.summary if row.group == "all"}
+    assert rows["output_tokens_per_s"] == (1, 1)
+    assert rows["speedup"] == (0, 1)
