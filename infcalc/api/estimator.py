@@ -20,7 +20,7 @@ from infcalc.api.deployment import Ask, load, resolve
 from infcalc.api.figures import scaled
 from infcalc.api.ledger import deployment_ledger
 from infcalc.api.offering import check_offer, load_for
-from infcalc.api.speed import machine_of, rate_of, run_of, serving, site_of
+from infcalc.api.speed import machine_of, rate_of, run_of, serving, site_of, times_of
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.serving.server import in_batches
@@ -112,9 +112,9 @@ class Estimator:
         if not self._fits(asked, room):
             return Estimate(fits=False)
         run = run_of(self._machine, asked, room)
-        speed, bands, floors = run.speed, run.bands, run.floors
+        speed = run.speed
         rate, answer_tokens = rate_of(run), run.asked.answer_tokens
-        times = bands.times(speed, floors, at_rate=run.at_rate)
+        times = times_of(run, rate)
         return Estimate(
             fits=True,
             ttft_s=times.ttft_s,

@@ -36,10 +36,20 @@ class Bands:
         low, high = max(low, least), high if most is None else min(high, most)
         return Figure(value=value, low=min(low, value), high=max(high, value), basis=self.basis)
 
-    def times(self, speed: Speed, floors: Floors, *, at_rate: bool) -> Times:
+    def times(
+        self,
+        speed: Speed,
+        floors: Floors,
+        *,
+        at_rate: bool,
+        rate: Figure | None = None,
+        num_clients: float | None = None,
+        think_s: float = 0.0,
+    ) -> Times:
         """Return the times of a request, whose bands agree: it cannot end before its first token.
 
-        ``at_rate``: of requests that come at a rate.
+        ``at_rate``: of requests that come at a rate. Of ``num_clients`` that are always served or think, the time of a
+        request is what their ``rate`` leaves.
         """
         tpot = self.figure(table_of("tpot_s", at_rate=at_rate), speed.tpot_s, least=floors.tpot_s)
         if not (speed.stable or math.isfinite(speed.ttft_s)):
@@ -49,11 +59,13 @@ class Bands:
         value = max(speed.e2e_s, floors.e2e_s)
         each = (tpot.low / tpot.value, tpot.high / tpot.value) if tpot.value else (1.0, 1.0)
         low, high = request_band(value, (ttft.value, ttft.low, ttft.high), each)
+        if num_clients is not None and rate is not None:
+            low, high = min(low, num_clients / rate.high - think_s), max(high, num_clients / rate.low - think_s)
         return Times(
             ttft_s=ttft,
             tpot_s=tpot,
             e2e_s=Figure(value=value, low=min(max(low, floors.e2e_s), value), high=high, basis=self.basis),
-            queue_s=self.figure(waits, speed.queue_s),
+            queue_s=within(self.figure(waits, speed.queue_s), ttft),
         )
 
 
@@ -79,6 +91,16 @@ def burst_class(name: str) -> str:
 def bands_of(deployment: Deployment, efficiency: GpuEfficiency) -> Bands:
     """Return how the figures of a deployment spread."""
     return Bands(kind=class_of(deployment, efficiency), basis=basis_of(efficiency))
+
+
+def within(part: Figure, whole: Figure) -> Figure:
+    """Return a part whose band does not leave that of the whole."""
+    return Figure(
+        value=part.value,
+        low=min(part.low, whole.low),
+        high=max(part.value, min(part.high, whole.high)),
+        basis=part.basis,
+    )
 
 
 def scaled(figure: Figure, factor: float) -> Figure:

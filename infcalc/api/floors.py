@@ -10,9 +10,10 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from infcalc.frozen import frozen
-from infcalc.lowering.ops import Decode, Prefill, StepShape, ops_of, templates
+from infcalc.lowering.ops import ops_of, templates
 from infcalc.lowering.tensors import inventory
-from infcalc.lowering.work import Linear
+from infcalc.lowering.work import Linear, Sequences
+from infcalc.lowering.work import Load as StepLoad
 from infcalc.memory.offload import link_time_s
 from infcalc.roofline.price import compute_precision
 from infcalc.roofline.step import step_time
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from infcalc.api.deployment import Deployment
-    from infcalc.lowering.ops import Template
+    from infcalc.lowering.ops import StepShape, Template
     from infcalc.lowering.work import Driver
-    from infcalc.lowering.work import Load as StepLoad
     from infcalc.roofline.step import StepTime
     from infcalc.spec.kv import KvFormat
 
@@ -109,11 +109,11 @@ class FloorClock:
         if found is None:
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
-            found = self._known[key] = tuple(self._priced(_shape(*key)))
+            found = self._known[key] = tuple(self._priced(_load(*key)))
         return found
 
-    def _priced(self, shape: StepShape) -> Iterator[tuple[float, float]]:
-        load, bandwidth = shape.load(1), self._gpu.bandwidth_bytes_per_s
+    def _priced(self, load: StepLoad) -> Iterator[tuple[float, float]]:
+        bandwidth = self._gpu.bandwidth_bytes_per_s
         for sums, others in self._summed:
             work = [(template.work(load), peak) for template, peak in others]
             compute_s = sum(float(one.flop) / peak for one, peak in work)
@@ -137,7 +137,7 @@ class FloorClock:
 
     def step_s(self, shape: StepShape) -> float:
         """Return the floor of one step through all stages."""
-        return self._through_s(tuple(self._priced(shape)))
+        return self._through_s(tuple(self._priced(shape.load(1))))
 
     def _through_s(self, stages: tuple[tuple[float, float], ...]) -> float:
         return sum(max(compute_s, memory_s, self._link_s) for compute_s, memory_s in stages)
@@ -248,11 +248,18 @@ def _prefill(new_tokens: float, cached_tokens: float, num_sequences: float = 1.0
     return max(1, int(num_sequences)), max(1, int(new_tokens)), max(0, int(cached_tokens))
 
 
-def _shape(num_sequences: int, new_tokens: int, context_tokens: int) -> StepShape:
-    if not new_tokens:
-        return StepShape(decodes=(Decode(context_tokens=context_tokens, num_sequences=num_sequences),))
-    return StepShape(
-        prefills=(Prefill(new_tokens=new_tokens, cached_tokens=context_tokens, num_sequences=num_sequences),)
+def _load(num_sequences: int, new_tokens: int, context_tokens: int) -> StepLoad:
+    """Return what the laws of a step need, as of the :class:`StepShape` with one kind of sequences."""
+    tokens = num_sequences * (new_tokens or 1)
+    alike = (Sequences(num_sequences, new_tokens or 1, context_tokens),)
+    return StepLoad(
+        prefills=alike if new_tokens else (),
+        decodes=() if new_tokens else alike,
+        num_tokens=tokens,
+        num_sequences=num_sequences,
+        num_sampled=num_sequences,
+        routed_tokens=tokens,
+        expanded_tokens=tokens + (num_sequences * context_tokens if new_tokens else 0),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.deployment import load, resolve
 from infcalc.api.judging import Cause, Judgement, Measurement, Suspect, judge
-from infcalc.api.speed import figure_of, machine_of, run_of, site_of
+from infcalc.api.speed import figure_of, front_end_s, machine_of, run_of, site_of
 from infcalc.errors import InfcalcError, UsageError
 from infcalc.lowering.ops import COLLECTIVES
 
@@ -144,8 +144,7 @@ def _tpot_parts(run: Run, result: SpeedResult) -> list[_Lost]:
 
 
 def _ttft_parts(run: Run) -> list[_Lost]:
-    speed, pace = run.speed, run.server.pace
-    front_s = 0.0 if run.load.offer.batch is not None else pace.latency_s
+    speed, front_s = run.speed, front_end_s(run)
     own = run.asked.prompt_tokens
     chunk = min(own, run.server.budget_tokens)
     step_s = float(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from infcalc.api.speed import front_end_s
 from infcalc.engines.pace import (
     LATENT_EXPERTS,
     MATRIX_VECTOR,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from infcalc.engines.pace import Pace
     from infcalc.engines.rules import Since
 
+_LEAST_S = 1e-9
 _ROOFLINE = "Williams, Waterman, Patterson 2009"
 
 
@@ -127,14 +129,15 @@ def _times(run: Run, result: SpeedResult) -> list[Explanation]:
             )
         )
     if result.ttft_s is not None:
-        front_s = 0.0 if run.load.offer.batch is not None else pace.value.latency_s
-        rest_s = max(0.0, speed.ttft_s - front_s - speed.queue_s)
+        front_s = min(front_end_s(run), speed.ttft_s)
+        queue_s = speed.queue_s if speed.queue_s > _LEAST_S else 0.0
+        rest_s = max(0.0, speed.ttft_s - front_s - queue_s)
         found.append(
             Explanation(
                 quantity="ttft_s",
                 formula="front end + queue for a place + prefill with what runs before and beside it",
                 substituted=(
-                    f"{format_seconds(front_s)} + {format_seconds(speed.queue_s)} + {format_seconds(rest_s)} = "
+                    f"{format_seconds(front_s)} + {format_seconds(queue_s)} + {format_seconds(rest_s)} = "
                     f"{format_seconds(speed.ttft_s)}"
                 ),
                 inputs=()
@@ -173,7 +176,7 @@ def _floors(run: Run, result: SpeedResult) -> list[Explanation]:
     gpu, step = run.machine.deployment.gpu, result.step
     if step is None or result.limits is None:
         return []
-    flop, moved = sum(part.flop for part in step.parts), sum(part.bytes for part in step.parts)
+    flop, moved = step.floor_flop, step.floor_bytes
     return [
         Explanation(
             quantity="tpot_floor_s",

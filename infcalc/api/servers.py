@@ -44,18 +44,17 @@ def answer_nodes(lengths: Lengths, most_tokens: float | None = None) -> tuple[No
     mean = mean_tokens(lengths)
     cuts = [(index + 0.5) / _SLICES for index in range(_SLICES)]
     values = [quantile_tokens(lengths, cut) for cut in cuts]
-    scale = mean * _SLICES / sum(values)
-    values = [max(1.0, value * scale) for value in values]
-    if most_tokens is not None and mean < most_tokens:
-        low, high = 1.0, 1e6
-        for _ in range(40):
-            middle = math.sqrt(low * high)
-            if sum(min(value * middle, most_tokens) for value in values) < mean * _SLICES:
-                low = middle
+    scale, least, most = mean * _SLICES / sum(values), 1.0, most_tokens or math.inf
+    if least < mean < most and (values[0] * scale < least or values[-1] * scale > most):
+        # What is cut off at one end is made up for by the others.
+        low, high = scale * 1e-6, scale * 1e6
+        for _ in range(60):
+            scale = math.sqrt(low * high)
+            if sum(min(max(value * scale, least), most) for value in values) < mean * _SLICES:
+                low = scale
             else:
-                high = middle
-        values = [min(value * low, most_tokens) for value in values]
-    return tuple((1 / _SLICES, value) for value in values)
+                high = scale
+    return tuple((1 / _SLICES, min(max(value * scale, least), most)) for value in values)
 
 
 class LaneClock:
@@ -240,6 +239,7 @@ def server_of(deployment: Deployment, clock: LaneClock, steps: Pace, room: float
         pace=steps,
         num_lanes=parallelism.dp * parallelism.pp,
         num_locked=parallelism.dp if deployment.model.has_experts else 1,
+        num_stages=parallelism.pp,
         budget_tokens=budget,
         num_fitting=room,
         num_front_ends=num_front_ends(rules.engine, rules.version, parallelism.dp),

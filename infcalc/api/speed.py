@@ -19,7 +19,7 @@ from infcalc.api.deployment import (
     resolve,
     single_kv_dtype,
 )
-from infcalc.api.figures import Bands, bands_of, inverse, scaled
+from infcalc.api.figures import Bands, Times, bands_of, inverse, scaled
 from infcalc.api.floors import FloorClock, Floors, offload_step_s
 from infcalc.api.held import held
 from infcalc.api.ledger import deployment_ledger, longest_for
@@ -34,11 +34,12 @@ from infcalc.engines.pace import pace, without_graphs
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import InfcalcError, UsageError
 from infcalc.frozen import frozen
+from infcalc.serving.lane import latency_of
 from infcalc.serving.prefill import prefill_s
-from infcalc.serving.server import Loading, Requests, Server, Speed, at_most, under
+from infcalc.serving.server import Loading, Requests, Saturated, Server, Speed, under
 from infcalc.spec.explain import Input
 from infcalc.units import format_bytes, format_seconds
-from infcalc.workload.lengths import Exponential, Lognormal
+from infcalc.workload.lengths import scatter_of
 
 if TYPE_CHECKING:
     from infcalc.api.filling import Change
@@ -471,7 +472,7 @@ def serving(machine: Machine, asked: Load, room: float | None = None) -> tuple[S
         prompt_tokens=asked.prompt_tokens * (1 - hit),
         cached_tokens=asked.prompt_tokens * hit,
         answers=answer_nodes(asked.outputs),
-        varied=isinstance(asked.inputs, Exponential | Lognormal),
+        prompt_scatter=scatter_of(asked.inputs),
     )
 
 
@@ -486,12 +487,13 @@ def run_of(machine: Machine, asked: Load, room: float | None = None) -> Run:
         num_requests=None if offer.num_requests is None else float(offer.num_requests),
         think_time_s=offer.think_time_s,
     )
+    most = Saturated.of(server, requests) if asked.kind is LoadKind.RATE else None
     found = held(
         machine.floors,
         server,
         requests,
         load,
-        under(server, requests, load),
+        under(server, requests, load, most),
         num_stages=deployment.parallelism.pp,
     )
     return Run(
@@ -501,7 +503,7 @@ def run_of(machine: Machine, asked: Load, room: float | None = None) -> Run:
         asked=requests,
         speed=found.speed,
         floors=found.floors,
-        most_per_s=at_most(server, requests).requests_per_s if asked.kind is LoadKind.RATE else None,
+        most_per_s=None if most is None else most.speed().requests_per_s,
         raised=found.raised,
     )
 
@@ -545,11 +547,11 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
     decodes = answer > 1
     rate = rate_of(run)
     tokens = scaled(rate, answer)
-    times = bands.times(speed, floors, at_rate=run.at_rate)
+    times = times_of(run, rate)
     e2e, tpot = times.e2e_s, times.tpot_s if decodes else None
     lanes = run.server.num_lanes
     chunk = min(asked.prompt_tokens, run.server.budget_tokens)
-    share = _prefill_fraction(run)
+    share, busy = _prefill_fraction(run), _busy_ranks(run)
     rent = rent_of(deployment.gpu, terms)
     num_gpus = deployment.parallelism.num_gpus
     costs = _costs(run, rent, terms, tokens, share)
@@ -580,8 +582,8 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
             e2e_floor_s=floors.e2e_s,
             output_tokens_ceiling_per_s=floors.requests_per_s * answer,
         ),
-        step=decode_step(machine.stepping, speed.num_decodes / lanes, asked.live_tokens),
-        prefill_step=prefill_step(machine.stepping, chunk, asked.cached_tokens),
+        step=decode_step(machine.stepping, speed.num_decodes / lanes, asked.live_tokens, busy_dp_ranks=busy),
+        prefill_step=prefill_step(machine.stepping, chunk, asked.cached_tokens, busy_dp_ranks=busy),
         prefill_time_fraction=share,
         usd_per_hour=None if rent is None else rent.usd_per_hour * num_gpus,
         utilization_fraction=terms.utilization_fraction,
@@ -589,6 +591,26 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
         usd_per_million_input_tokens=None if costs is None else costs.input,
         usd_per_million_blended_tokens=None if costs is None else costs.blended,
         usd_per_million_total_tokens=None if costs is None else costs.total,
+    )
+
+
+def front_end_s(run: Run) -> float:
+    """Return what the front end takes of the time to the first token of a lone request: none of a batch's."""
+    return 0.0 if run.load.offer.batch is not None else latency_of(run.server, run.asked, front_end=True)
+
+
+def _busy_ranks(run: Run) -> float | None:
+    """Return how many attention-DP ranks decode, where there are not enough requests for all of them."""
+    server, few = run.server, run.speed.num_decodes / run.server.num_stages
+    return max(1.0, few) if server.num_locked > 1 and few < server.num_locked else None
+
+
+def times_of(run: Run, rate: Figure) -> Times:
+    """Return the times of a request: in an endless loop the whole is what its rate leaves (Little 1961)."""
+    offer = run.load.offer
+    clients = None if offer.num_requests is not None or offer.concurrency is None else float(offer.concurrency)
+    return run.bands.times(
+        run.speed, run.floors, at_rate=run.at_rate, rate=rate, num_clients=clients, think_s=offer.think_time_s
     )
 
 
@@ -819,6 +841,7 @@ __all__ = [
     "asks_of",
     "estimate",
     "figure_of",
+    "front_end_s",
     "machine_of",
     "rate_of",
     "run_of",

@@ -50,6 +50,9 @@ class Step:
     time_s: Figure
     floor_s: float
     parts: tuple[StepPart, ...]
+    floor_flop: float
+    """What the floor counts of one GPU of each stage: what an ideal machine would compute and move."""
+    floor_bytes: float
 
 
 @frozen
@@ -62,29 +65,46 @@ class Stepping:
     offload_s: float = 0.0
 
 
-def decode_step(steps: Stepping, num_sequences: float, context_tokens: float) -> Step:
-    """Return one decode step of a lane, with its parts."""
+def decode_step(
+    steps: Stepping, num_sequences: float, context_tokens: float, *, busy_dp_ranks: float | None = None
+) -> Step:
+    """Return one decode step of a lane, with its parts; ``busy_dp_ranks`` attention-DP ranks have one (None: all)."""
     count, context = max(1, round(num_sequences)), max(0, round(context_tokens))
     shape = StepShape(decodes=(Decode(context_tokens=context, num_sequences=count),))
-    return _step(steps, "decode", shape, num_decodes=count, context_tokens=context)
+    batch: dict[str, float] = {"num_decodes": count, "context_tokens": context}
+    if busy_dp_ranks is not None:
+        batch["busy_dp_ranks"] = busy_dp_ranks
+    return _step(steps, "decode", shape, **batch)
 
 
-def prefill_step(steps: Stepping, new_tokens: float, cached_tokens: float) -> Step:
-    """Return one step that computes ``new_tokens`` of one prompt, with its parts."""
+def prefill_step(
+    steps: Stepping, new_tokens: float, cached_tokens: float, *, busy_dp_ranks: float | None = None
+) -> Step:
+    """Return one step that computes ``new_tokens`` of one prompt, with its parts; ``busy_dp_ranks`` as for decode."""
     new, cached = max(1, round(new_tokens)), max(0, round(cached_tokens))
     shape = StepShape(prefills=(Prefill(new_tokens=new, cached_tokens=cached),))
-    batch = {"num_decodes": 0, "context_tokens": 0, "num_prefills": 1, "new_tokens": new, "cached_tokens": cached}
+    batch: dict[str, float] = {
+        "num_decodes": 0,
+        "context_tokens": 0,
+        "num_prefills": 1,
+        "new_tokens": new,
+        "cached_tokens": cached,
+    }
+    if busy_dp_ranks is not None:
+        batch["busy_dp_ranks"] = busy_dp_ranks
     return _step(steps, "prefill", shape, **batch)
 
 
 def _step(steps: Stepping, phase: str, shape: StepShape, **batch: float) -> Step:
     floor_s = steps.floors.step_s(shape)
     ideal: dict[str, float] = {}
+    floor_flop = floor_bytes = 0.0
     for stage in steps.floors.stages(shape):
         for part in stage.parts:
             # The roofline prices each multiplication of experts, an engine all of them as one operation.
             name = _EXPERTS if part.op.kind is OpKind.MOE else part.op.name
             ideal[name] = ideal.get(name, 0.0) + part.time_s
+            floor_flop, floor_bytes = floor_flop + part.op.flop, floor_bytes + part.op.total_bytes
     told: list[_Told] = [
         (
             piece.name,
@@ -110,6 +130,8 @@ def _step(steps: Stepping, phase: str, shape: StepShape, **batch: float) -> Step
         new_tokens=batch.get("new_tokens", 0),
         time_s=steps.bands.figure("tpot_s", total_s, least=floor_s),
         floor_s=floor_s,
+        floor_flop=floor_flop,
+        floor_bytes=floor_bytes,
         parts=tuple(
             StepPart(
                 name=name,

@@ -115,7 +115,7 @@ def _plot(plot: Callable[[str], None] | None, output: str | None, command: str) 
     if plot is None:
         raise UsageError(f"infcalc {command} has no plot", place="--format", hint="use table, json, csv or markdown")
     if output is None:
-        raise UsageError("a plot needs a file", place="--output", hint="add --output roofline.png (or .svg)")
+        raise UsageError("a plot needs a file", place="--output", hint=f"add --output {command}.png (or .svg)")
     plot(output)
     sys.stderr.write(f"wrote {output}\n")
 

@@ -1,31 +1,28 @@
 """The steady state of one lane: decode steps into which the prompts of arriving requests are woven.
 
-With D sequences in decode, each of which gives ``n`` tokens after its first, D / n requests end in a step and as many
-enter: a step carries P = D * prompt / n prompt tokens on average. Where they come in chunks of c tokens, a share P / c
-of the steps carries one. Time per token, time to first token and rate follow; how many are in decode follows from how
-many are in the house (Little's law).
+A request takes ``n`` decode steps, and its prompt adds ``e`` seconds to steps of its lane. Whatever others send while
+it is there adds to its time as well: with ``l`` of their prompts a second, a time of ``m`` steps lasts m T / (1 - l e),
+where T is a step without prompts. In a closed loop every other client sends one prompt while a request goes round
+once; time to first token, time per token and rate follow, and no rate takes more than all of the device's time.
+
+How long prompts wait for each other is that of a server whose work comes at random (M/G/1: Pollaczek 1930, Khinchine
+1932), with as many side by side as a step has room for (Sakasegawa, Ann. Inst. Statist. Math. 29, 1977).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from infcalc.engines.pace import Order
-from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from infcalc.serving.times import StepTimes
 
-_MOST_STEPS = 60
-_TOLERANCE = 1e-7
+_NEARLY_ONE = 1 - 1e-12
 
 
-@frozen
-class Work:
+class Work(NamedTuple):
     """What every request brings to a lane, and how the engine takes it."""
 
     prompt_tokens: float
@@ -36,32 +33,41 @@ class Work:
     """Mean tokens of an answer after its first."""
     budget_tokens: float
     order: Order
-    varied: bool = False
-    """Prompts differ as those of conversations do: their lengths are taken as exponential."""
+    prompt_scatter: float = 0.0
+    """Squared coefficient of variation of the prompts."""
     num_steps_ahead: int = 0
     """Steps that are already scheduled when a request comes, beside the one under way."""
     num_locked: int = 1
     """Lanes that step together because they share experts: each waits for the longest step."""
 
+    @property
+    def prompts(self) -> tuple[tuple[float, float], ...]:
+        """Weights and lengths, in means, of the prompts: of a gamma with their scatter (Gauss and Laguerre)."""
+        if not self.prompt_scatter:
+            return _ALIKE
+        more = 1 / self.prompt_scatter + 1
+        root = math.sqrt(more)
+        scale = self.prompt_scatter
+        return ((0.5 + 0.5 / root, (more - root) * scale), (0.5 - 0.5 / root, (more + root) * scale))
 
-_VARIED = ((0.8535533905932737, 0.5857864376269049), (0.14644660940672624, 3.414213562373095))
-"""Gauss-Laguerre: weights and lengths, in means, of an exponential."""
+
 _ALIKE = ((1.0, 1.0),)
-_LOCAL = 0.5
-"""Share of a prompt's work that is not the experts', in models whose attention is served data-parallel."""
 
 
-@frozen
-class Flow:
+class Flow(NamedTuple):
     """One lane with so many sequences in decode."""
 
     num_decodes: float
     tpot_s: float
     prefill_s: float
-    """Own prefill of a request, from its first chunk on."""
+    """Own prefill of a request, from its first chunk on, with what shares its steps."""
     wait_s: float
     """For the step under way, and for prompts before its own."""
     requests_per_s: float
+    crowded: bool = False
+    """Whether prompts take all the room of every step."""
+    prefill_share: float = 0.0
+    """Of the device's time that prompts take."""
 
     @property
     def num_requests(self) -> float:
@@ -69,86 +75,157 @@ class Flow:
         return self.num_decodes + self.requests_per_s * (self.prefill_s + self.wait_s)
 
 
-def woven_step_s(times: StepTimes, work: Work, num_decodes: float, new_tokens: float, context_tokens: float) -> float:
-    """Return the mean time of a decode step when ``new_tokens`` prompt tokens per step are to be done besides."""
-    # A step has one sequence at least: where fewer decode on average, there are no steps in between.
-    num_decodes = max(num_decodes, 1.0)
-    plain = times.at(num_decodes, context_tokens)
-    if new_tokens <= 0:
-        return plain
-    if work.order is Order.MIXED:
-        room = max(1.0, work.budget_tokens - num_decodes)
-        # Everyone who decodes has a token of every step; prompts beyond its room wait, and with them whoever sent them.
-        new_tokens = min(new_tokens, room)
-        chunk = min(max(new_tokens, work.prompt_tokens), room)
-        steps = new_tokens / chunk
-        more = 0.0
-        for weight, length in _VARIED if work.varied else _ALIKE:
-            # A prompt beyond the room of a step takes several.
-            parts = max(1.0, chunk * length / room)
-            more += weight * parts * (times.at(num_decodes, context_tokens, chunk * length / parts) - plain)
-        more = min(more, times.at(num_decodes, context_tokens, room) - plain)
-        # One lane's prompt holds up all that step with it, but for the experts, which take the prompts of all.
-        any_lane = 1 - (1 - steps) ** work.num_locked
-        return plain + more * (_LOCAL * any_lane + (1 - _LOCAL) * steps)
-    chunk = min(max(new_tokens, work.prompt_tokens), work.budget_tokens)
-    return plain + new_tokens / chunk * times.at(0, context_tokens, chunk)
+class Steps(NamedTuple):
+    """Steps of a lane in which so many decode and so many prompt tokens are woven into each on average."""
+
+    plain_s: float
+    """Of a step without a prompt."""
+    extra_s: float
+    """What a prompt adds to the steps of its lane, when each of the lanes that step together has one."""
+    prompt_step_s: float
+    """Mean of the steps with a prompt in them."""
+    share: float
+    """Of the steps that have one in a lane of those that step together."""
+    room_tokens: float
+    """Prompt tokens that a step takes."""
+    lane_share: float
+    """Of the steps that have a prompt in a given lane."""
+    token_s: float
+    """What a token of a prompt adds to a step of its lane."""
+
+    @property
+    def residual_s(self) -> float:
+        """Mean rest of the step that a random moment falls in, which is a long step more often than a short one."""
+        first = (1 - self.share) * self.plain_s + self.share * self.prompt_step_s
+        second = (1 - self.share) * self.plain_s**2 + self.share * self.prompt_step_s**2
+        return 0.5 * second / first if first else 0.0
 
 
-def flow(times: StepTimes, work: Work, num_decodes: float, *, num_clients: float | None = None) -> Flow:
-    """Return the lane with ``num_decodes`` sequences in decode on average.
+def steps_of(
+    times: StepTimes, work: Work, num_decodes: float, new_tokens: float, num_requests: float = math.inf
+) -> Steps:
+    """Return the steps of a lane with ``num_decodes`` in decode into each of which ``new_tokens`` of prompts come.
 
-    Of ``num_clients`` that wait for their answers, one is not slowed by its own prompt; None: they do not wait.
+    ``num_requests``: who can send them.
+
+    Prompts that come more often than once in a step share one; longer ones than it has room for take several.
     """
-    prompt, budget = work.prompt_tokens, work.budget_tokens
-    if work.decode_tokens <= 0:
-        chunk = min(prompt, budget)
-        own = prompt / chunk * times.at(0, 0, chunk)
-        full = prompt / budget * times.at(0, 0, budget)
-        return Flow(num_decodes=0, tpot_s=0, prefill_s=own, wait_s=0, requests_per_s=1 / min(own, full))
-    others = 1.0 if num_clients is None else max(0.0, 1 - 1 / num_clients)
-    new = others * num_decodes * prompt / work.decode_tokens
-    tpot_s = woven_step_s(times, work, num_decodes, new, work.context_tokens)
-    least = max(num_decodes, 1.0)
-    plain = times.at(least, work.context_tokens)
-    if work.order is Order.MIXED:
-        room = max(1.0, budget - num_decodes)
-        chunk = min(prompt, room)
-        step_s = times.at(num_decodes, work.context_tokens, chunk)
-        own = prompt / chunk * step_s
-        busy = min(0.95, new / room)
+    context, prompt = work.context_tokens, work.prompt_tokens
+    plain_s = times.at(num_decodes, context)
+    mixed = work.order is Order.MIXED
+    beside = num_decodes if mixed else 0.0
+    room = max(1.0, work.budget_tokens - beside)
+    base_s = plain_s if mixed else 0.0
+    each = new_tokens
+    if not mixed and work.decode_tokens > 0:
+        # Prompts that come between two decode steps are computed together, and come by chance: by twos as well.
+        each = prompt * _met(new_tokens / prompt, num_requests)
+    chunk = min(max(each, prompt), room)
+
+    def woven_s(grid: StepTimes) -> float:
+        found = 0.0
+        for weight, length in work.prompts:
+            parts = max(1.0, chunk * length / room)
+            found += weight * parts * (grid.at(beside, context, chunk * length / parts) - base_s)
+        return found
+
+    per_step = new_tokens / chunk
+    if work.num_locked == 1:
+        all_s = woven_s(times)
+        share = min(1.0, per_step)
+        return Steps(plain_s, all_s * prompt / chunk, base_s + all_s, share, room, share, all_s / chunk)
+    # One lane's prompt holds up all that step with it; experts take the prompts of all.
+    lanes = work.num_locked
+    per_step = max(per_step, 1e-9)
+    if not mixed:
+        # A lane that computes prompts does not decode meanwhile, but others do.
+        base_s, stopped = plain_s, per_step
     else:
-        chunk = min(prompt, budget)
-        own = prompt / chunk * times.at(0, 0, chunk)
-        busy = min(0.95, 1 - plain / tpot_s)
-    # A request comes at a random moment of a step; before it are those that came since the last prefill.
-    decoding = min(1.0, num_decodes) * others
-    wait_s = decoding * (0.5 + work.num_steps_ahead) * plain + others * own * busy / (2 * (1 - busy))
-    wait_s = min(wait_s, num_decodes * own + (1 + work.num_steps_ahead) * plain)
-    return Flow(
-        num_decodes=num_decodes,
-        tpot_s=tpot_s,
-        prefill_s=own,
-        wait_s=wait_s,
-        requests_per_s=num_decodes / (work.decode_tokens * tpot_s),
+        base_s, stopped = plain_s, 0.0
+        per_step = min(1.0, per_step)
+    one_s, all_s = woven_s(times.lone), woven_s(times)
+    own_share = per_step / (1 + stopped)
+    share = 1 - (1 - own_share) ** lanes
+    mean_s = share * one_s + (lanes * own_share - share) / (lanes - 1) * (all_s - one_s)
+    more_s = (1 + stopped) * (plain_s + mean_s) - plain_s
+    return Steps(
+        plain_s,
+        more_s / per_step * prompt / chunk,
+        plain_s + mean_s / share,
+        share,
+        room,
+        lane_share=own_share,
+        token_s=one_s / chunk,
     )
 
 
-def closed(times: StepTimes, work: Work, num_requests: float, *, away_s: float = 0.0) -> Flow:
-    """Return the lane of ``num_requests`` requests: in prefill, in decode, or ``away_s`` outside between two turns."""
-    if work.decode_tokens <= 0:
-        return flow(times, work, 0)
+def _met(mean: float, number: float) -> float:
+    """Return how many come together where any come: of ``number`` that come by chance, ``mean`` on average."""
+    if mean < _FEW:
+        return 1.0
+    none = math.exp(-mean) if math.isinf(number) else max(0.0, 1 - mean / max(number, 1.0)) ** max(number, 1.0)
+    return mean / (1 - none)
 
-    def lane(num_decodes: float) -> tuple[Flow, float]:
-        found = flow(times, work, num_decodes, num_clients=num_requests)
-        return found, found.num_requests + away_s * found.requests_per_s - num_requests
 
-    found = _balanced(lane, min(num_requests, most_decodes(work)), at_none=-num_requests)
-    missing = num_requests - found.num_requests - away_s * found.requests_per_s
-    if missing <= _TOLERANCE * num_requests:
-        return found
-    # Prompts take all the room of every step: who is not in decode waits for his.
-    return replace(found, wait_s=found.wait_s + missing / found.requests_per_s)
+_FEW = 1e-6
+
+
+def own_s(times: StepTimes, work: Work, num_decodes: float, beside_tokens: float, found: Steps | None = None) -> float:
+    """Return the time from a prompt's first chunk to its last, which has room for ``beside_tokens`` of others.
+
+    ``found``: the steps of the lane, which say how often lanes that step with it have a prompt too, and what tokens
+    that ride along take.
+    """
+    context = work.context_tokens
+    mixed = work.order is Order.MIXED
+    beside = num_decodes if mixed else 0.0
+    room = max(1.0, work.budget_tokens - beside)
+
+    def taken_s(tokens: float) -> float:
+        priced_s = times.at(beside, context, tokens)
+        if work.num_locked > 1:
+            lone_s = times.lone.at(beside, context, tokens)
+            priced_s = lone_s + (0.0 if found is None else found.lane_share) * (priced_s - lone_s)
+        return priced_s
+
+    total = 0.0
+    for weight, length in work.prompts:
+        whole, rest = divmod(work.prompt_tokens * length, room)
+        if not mixed:
+            # All that came in the same step are computed together; of those that do not fit, half come before.
+            half = 0.5 * beside_tokens
+            through = work.prompt_tokens * length + half
+            through += min(half, max(0.0, 0.5 * (room - work.prompt_tokens * length)))
+            whole, rest = divmod(through, room)
+            last_s = taken_s(rest) if rest else 0.0
+        elif rest or not whole:
+            last_s = taken_s(rest)
+            if found is not None:
+                last_s += found.token_s * min(beside_tokens, room - rest)
+        else:
+            last_s = 0.0
+        total += weight * ((whole * taken_s(room) if whole else 0.0) + last_s)
+    return total
+
+
+def behind_steps(work: Work, room_tokens: float, used: float, *, at_random: bool) -> float:
+    """Return the full steps that a prompt waits for those before it, where ``used`` of the room is taken by others.
+
+    ``at_random``: it also waits for the rest of the step under way, which is not counted here.
+    """
+    used = min(used, _NEARLY_ONE)
+    each = max(1.0, work.prompt_tokens / room_tokens)
+    side = max(1.0, room_tokens / work.prompt_tokens)
+    power = math.sqrt(2 * (side + 1)) - 1
+    found = math.pow(used, power) * 0.5 * each * (1 + work.prompt_scatter) / (side * (1 - used))
+    return max(0.0, found - 0.5 * used) if at_random and side == 1 else found * (used if at_random else 1.0)
+
+
+def num_prompt_steps(work: Work, room_tokens: float) -> float:
+    """Return the steps in which a prompt is computed beside decode: none of its own where prefill goes first."""
+    if work.order is not Order.MIXED:
+        return 0.0
+    return sum(weight * math.ceil(work.prompt_tokens * length / room_tokens - 1e-9) for weight, length in work.prompts)
 
 
 def most_decodes(work: Work) -> float:
@@ -160,73 +237,3 @@ def most_decodes(work: Work) -> float:
     if work.order is not Order.MIXED:
         return math.inf
     return work.budget_tokens / (1 + work.prompt_tokens / work.decode_tokens)
-
-
-def opened(times: StepTimes, work: Work, requests_per_s: float, best: Flow) -> Flow | None:
-    """Return the lane that answers ``requests_per_s``; None where it does not at its ``best``."""
-    if best.requests_per_s <= requests_per_s:
-        return None
-    # Where prompts take all the room of every step, they are a queue of one server (M/D/1).
-    busy = requests_per_s / best.requests_per_s
-    behind_s = busy / (2 * (1 - busy)) / best.requests_per_s
-    if work.decode_tokens <= 0:
-        return replace(best, wait_s=behind_s, requests_per_s=requests_per_s)
-
-    def lane(num_decodes: float) -> tuple[Flow, float]:
-        found = flow(times, work, num_decodes)
-        return found, found.requests_per_s / requests_per_s - 1
-
-    # As many as the rate keeps in decode at the pace of few, and then at the pace of those.
-    per_s = requests_per_s * work.decode_tokens
-    guess = per_s * times.at(1.0, work.context_tokens)
-    guess = min(best.num_decodes, per_s * flow(times, work, min(guess, best.num_decodes)).tpot_s)
-    found = _balanced(lane, best.num_decodes, at_none=-1.0, guess=guess)
-    crowded = best.num_decodes >= most_decodes(work) * (1 - _TOLERANCE)
-    return replace(found, wait_s=max(found.wait_s, behind_s)) if crowded else found
-
-
-def _balanced(
-    lane: Callable[[float], tuple[Flow, float]], most: float, *, at_none: float, guess: float | None = None
-) -> Flow:
-    """Return the lane, with up to ``most`` in decode, that has neither too few (below 0) nor too many.
-
-    ``at_none`` is what it has with none; ``guess`` is tried first, else ``most``. Between too few and too many the next
-    to try lies on the line through the last two; where that leaves the bracket, on the line through its ends, of which
-    the one that stays is halved (Illinois). Few lanes are tried, and between the ends there always is a right one.
-    """
-    low, below = 0.0, at_none
-    high, above = most, 0.0
-    if guess is None:
-        found, above = lane(most)
-        if above <= 0:
-            return found
-        place = _between(low, below, high, above)
-    else:
-        place = min(max(guess, 0.0), most)
-    last: tuple[float, float] | None = None
-    found, value = lane(place)
-    for _ in range(_MOST_STEPS):
-        if abs(value) <= _TOLERANCE * abs(at_none) or high - low < _TOLERANCE * high:
-            break
-        if value < 0:
-            low, below = place, value
-            above *= 0.5
-        else:
-            high, above = place, value
-            below *= 0.5
-        following = place - value * (place - last[0]) / (value - last[1]) if last and value != last[1] else low
-        if not low < following < high:
-            if not above:
-                # The upper end was not tried: there it is enough, for that is all there can be.
-                _, above = lane(high)
-                if above <= 0:
-                    return lane(high)[0]
-            following = _between(low, below, high, above)
-        last = place, value
-        place = following
-        found, value = lane(place)
-    return found
-
-
-def _between(low: float, below: float, high: float, above: float) -> float:
-    return (low * above - high * below) / (above - below)

@@ -5,6 +5,7 @@ A lane is what takes steps on its own: an attention-DP rank, or one of the micro
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,8 +30,9 @@ class Clock(Protocol):
         new_tokens: Any = 0,  # noqa: ANN401
         cached_tokens: Any = 0,  # noqa: ANN401
         decode_new_tokens: Any = 1,  # noqa: ANN401
+        busy_dp_ranks: Any = None,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
-        """Return the seconds of one step."""
+        """Return the seconds of one step; ``busy_dp_ranks`` of the lanes that share experts have such a step."""
 
 
 @frozen
@@ -52,13 +54,26 @@ class Prompts:
         return number, each, self.cached_tokens + (self.prompt_tokens - each) / 2
 
 
+@frozen
+class Busy:
+    """How many of the lanes that step together decode, and how many compute prompts: experts meet the tokens of all."""
+
+    num_decoding: float
+    num_prefilling: float
+
+    def ranks(self, num_decodes: float, new_tokens: float) -> float:
+        """Return the lanes that would bring as many tokens to the experts if all of them had this step."""
+        tokens = num_decodes + new_tokens
+        return (self.num_decoding * num_decodes + self.num_prefilling * new_tokens) / tokens if tokens else 1.0
+
+
 class StepTimes:
     """Seconds of a step by decoding sequences, tokens in the cache of each, and prompt tokens that ride along.
 
-    Points of the grid are priced when they are first read, one by one; :meth:`price_all` prices them in one call.
+    Points of the grid are priced when they are first read, one by one.
     """
 
-    __slots__ = ("_clock", "_prompts", "_seconds", "_table", "context_tokens", "new_tokens", "num_decodes")
+    __slots__ = ("_busy", "_clock", "_lone", "_prompts", "_seconds", "context_tokens", "new_tokens", "num_decodes")
 
     def __init__(
         self,
@@ -68,11 +83,18 @@ class StepTimes:
         num_decodes: Sequence[float],
         context_tokens: Sequence[float],
         new_tokens: Sequence[float],
+        busy: Busy | None = None,
+        lone: StepTimes | None = None,
     ) -> None:
         self._clock, self._prompts = clock, prompts
         self.num_decodes, self.context_tokens, self.new_tokens = num_decodes, context_tokens, new_tokens
+        self._busy, self._lone = busy, lone
         self._seconds: dict[tuple[int, int, int], float] = {}
-        self._table: list[list[list[float]]] = []
+
+    @property
+    def lone(self) -> StepTimes:
+        """Step times where only one of the lanes that step together computes a prompt."""
+        return self._lone or self
 
     def at(self, num_decodes: float, context_tokens: float, new_tokens: float = 0.0) -> float:
         """Return the seconds of a step, linear between the points of the grid."""
@@ -96,21 +118,20 @@ class StepTimes:
         return found + q * (other - found)
 
     def _point(self, decodes: int, context: int, new: int) -> float:
-        if self._table:
-            return self._table[decodes][context][new]
         key = (decodes, context, new)
         found = self._seconds.get(key)
         if found is None:
             number, each, before = self._prompts.step(self.new_tokens[new])
-            found = self._seconds[key] = float(
-                self._clock.step_s(
-                    num_decodes=self.num_decodes[decodes],
-                    context_tokens=self.context_tokens[context],
-                    num_prefills=number,
-                    new_tokens=each,
-                    cached_tokens=before,
-                )
-            )
+            step = {
+                "num_decodes": self.num_decodes[decodes],
+                "context_tokens": self.context_tokens[context],
+                "num_prefills": number,
+                "new_tokens": each,
+                "cached_tokens": before,
+            }
+            if self._busy is not None:
+                step["busy_dp_ranks"] = self._busy.ranks(step["num_decodes"], self.new_tokens[new])
+            found = self._seconds[key] = float(self._clock.step_s(**step))
         return found
 
     def decodes_s(self, num_decodes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -120,22 +141,6 @@ class StepTimes:
         contexts = np.array(self.context_tokens)
         seconds = self._clock.step_s(num_decodes=num_decodes[:, None], context_tokens=contexts[None, :])
         return np.broadcast_to(seconds, (len(num_decodes), len(contexts)))
-
-    def price_all(self) -> None:
-        """Price every point of the grid in one call: for what will read most of them."""
-        import numpy as np  # noqa: PLC0415 - only where many steps are priced
-
-        steps = [self._prompts.step(new) for new in self.new_tokens]
-        number, each, before = (np.array(values)[None, None, :] for values in zip(*steps, strict=True))
-        seconds = self._clock.step_s(
-            num_decodes=np.array(self.num_decodes)[:, None, None],
-            context_tokens=np.array(self.context_tokens)[None, :, None],
-            num_prefills=number,
-            new_tokens=each,
-            cached_tokens=before,
-        )
-        shape = (len(self.num_decodes), len(self.context_tokens), len(self.new_tokens))
-        self._table = np.broadcast_to(seconds, shape).tolist()
 
 
 def _place(grid: Sequence[float], value: float) -> tuple[int, float]:
@@ -165,10 +170,15 @@ def step_times(
     prompt_tokens: float,
     cached_tokens: float,
     budget_tokens: float,
+    num_locked: int = 1,
+    num_decoding: float = math.inf,
+    lone_clock: Clock | None = None,
 ) -> StepTimes:
     """Return the step times of a load: up to ``most_decodes`` sequences, and up to ``budget_tokens`` in a step.
 
-    A prompt brings ``prompt_tokens`` new tokens after ``cached_tokens`` that are found in the prefix cache.
+    A prompt brings ``prompt_tokens`` new tokens after ``cached_tokens`` that are found in the prefix cache. Of
+    ``num_locked`` lanes that step together, ``num_decoding`` have anything in decode. ``lone_clock`` prices steps in
+    which only one lane computes a prompt, where that is not only a matter of experts.
     """
     decodes = [0.0, 1.0]
     while decodes[-1] < most_decodes:
@@ -176,13 +186,25 @@ def step_times(
     width = max(1.0, most_context_tokens - least_context_tokens)
     most_new = max(budget_tokens, 1.0)
     marks = {0.0, most_new, min(prompt_tokens, most_new), *(mark for mark in _NEW_TOKENS if mark < most_new)}
-    return StepTimes(
-        clock,
-        Prompts(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens),
-        num_decodes=decodes,
-        context_tokens=(least_context_tokens, least_context_tokens + width / 2, least_context_tokens + width),
-        new_tokens=sorted(marks),
-    )
+    contexts = (least_context_tokens, least_context_tokens + width / 2, least_context_tokens + width)
+    prompts, new_tokens = Prompts(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens), sorted(marks)
+
+    def grid(busy: Busy | None, lone: StepTimes | None = None, own: Clock | None = None) -> StepTimes:
+        return StepTimes(
+            own or clock,
+            prompts,
+            num_decodes=decodes,
+            context_tokens=contexts,
+            new_tokens=new_tokens,
+            busy=busy,
+            lone=lone,
+        )
+
+    if num_locked == 1:
+        return grid(None, None if lone_clock is None else grid(None, None, lone_clock))
+    decoding = min(num_decoding, float(num_locked))
+    lone = grid(Busy(num_decoding=decoding, num_prefilling=1.0), None, lone_clock)
+    return grid(Busy(num_decoding=decoding, num_prefilling=float(num_locked)), lone)
 
 
 _DECODE_RATIO = 1.5

@@ -182,6 +182,15 @@ def mean_tokens(lengths: Lengths) -> float:
     return moment(lengths, 1)
 
 
+def scatter_of(lengths: Lengths) -> float:
+    """Return the squared coefficient of variation.
+
+    >>> scatter_of(parse_lengths("exponential:mean=300")), scatter_of(parse_lengths("512"))
+    (1.0, 0.0)
+    """
+    return max(0.0, moment(lengths, 2) / mean_tokens(lengths) ** 2 - 1)
+
+
 def quantile_tokens(lengths: Lengths, probability: float) -> float:
     """Return the length that a share ``probability`` of all lengths does not exceed."""
     match lengths:

@@ -27,12 +27,78 @@ class Formula:
         new_tokens: Amount = 0,
         cached_tokens: Amount = 0,
         decode_new_tokens: Amount = 1,
+        busy_dp_ranks: Amount = None,
+    ) -> Amount:
+        """Return the seconds of one step."""
+        del cached_tokens, decode_new_tokens, busy_dp_ranks
+        prompts = num_prefills * new_tokens
+        some = (num_decodes + prompts) > 0
+        return some * (FIXED_S + num_decodes * (DECODE_S + CONTEXT_S * context_tokens) + TOKEN_S * prompts)
+
+
+class Shared:
+    """As :class:`Formula`, but half of what a prompt's token takes is the experts', of ``num_ranks`` ranks together."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self.num_ranks = num_ranks
+
+    def step_s(
+        self,
+        *,
+        num_decodes: Amount,
+        context_tokens: Amount,
+        num_prefills: Amount = 0,
+        new_tokens: Amount = 0,
+        cached_tokens: Amount = 0,
+        decode_new_tokens: Amount = 1,
+        busy_dp_ranks: Amount = None,
     ) -> Amount:
         """Return the seconds of one step."""
         del cached_tokens, decode_new_tokens
         prompts = num_prefills * new_tokens
-        some = (num_decodes + prompts) > 0
-        return some * (FIXED_S + num_decodes * (DECODE_S + CONTEXT_S * context_tokens) + TOKEN_S * prompts)
+        share = 1.0 if busy_dp_ranks is None else busy_dp_ranks / self.num_ranks
+        own = num_decodes * (DECODE_S + CONTEXT_S * context_tokens) + 0.5 * TOKEN_S * prompts
+        return ((num_decodes + prompts) > 0) * (FIXED_S + own + 0.5 * TOKEN_S * share * (num_decodes + prompts))
+
+
+class Stages:
+    """As :class:`Formula`, through stages of which the first takes ``slowest_share`` of the time."""
+
+    def __init__(self, slowest_share: float, num_stages: int, *, full: bool) -> None:
+        self.factor = slowest_share * num_stages if full else 1.0
+
+    def step_s(self, **step: Amount) -> Amount:
+        """Return the seconds of one step, or of one in a full pipeline."""
+        return self.factor * Formula().step_s(**step)
+
+
+def ranks(num_ranks: int, order: Order = Order.MIXED, *, places: float = 2048) -> Server:
+    """Return ranks that step together because they share experts."""
+    clock = Shared(num_ranks)
+    return Server(
+        clock=clock,
+        full_clock=clock,
+        pace=pace(order),
+        num_lanes=num_ranks,
+        num_locked=num_ranks,
+        budget_tokens=2048,
+        num_places=places,
+        num_fitting=places,
+    )
+
+
+def pipeline(num_stages: int, slowest_share: float, order: Order = Order.MIXED, *, places: float = 2048) -> Server:
+    """Return a pipeline whose first stage takes a share of the time of all."""
+    return Server(
+        clock=Stages(slowest_share, num_stages, full=False),
+        full_clock=Stages(slowest_share, num_stages, full=True),
+        pace=pace(order),
+        num_lanes=num_stages,
+        num_stages=num_stages,
+        budget_tokens=2048,
+        num_places=places,
+        num_fitting=places,
+    )
 
 
 def pace(order: Order = Order.MIXED, **given: float) -> Pace:

@@ -90,7 +90,8 @@ def _findings(result: SpeedResult) -> list[str]:
     tokens, first, each = result.output_tokens_per_s, result.ttft_s, result.tpot_s
     if not result.fits or tokens is None:
         return [f"{where}: does not fit, {format_bytes(result.missing_bytes)} per GPU are missing"]
-    told = [f"{_rate(tokens.value)} tokens/s with {_few(result.batch)} in decode"]
+    beside = f" with {_few(result.batch)} in decode" if each is not None else ""
+    told = [f"{_rate(tokens.value)} tokens/s{beside}"]
     user = result.output_tokens_per_s_per_user
     if user is not None:
         told.append(f"{_rate(user.value)} tokens/s for each user")
