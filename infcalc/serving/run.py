@@ -55,7 +55,18 @@ class Passed:
 class _Lane:
     """A scheduler: who waits, who decodes, and what its next step holds."""
 
-    __slots__ = ("begun", "blocked_s", "finished", "members", "new", "running", "stepping", "steps", "tokens", "waiting")
+    __slots__ = (
+        "begun",
+        "blocked_s",
+        "finished",
+        "members",
+        "new",
+        "running",
+        "stepping",
+        "steps",
+        "tokens",
+        "waiting",
+    )
 
     def __init__(self) -> None:
         self.waiting: deque[Passed] = deque()
