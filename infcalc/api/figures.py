@@ -61,6 +61,8 @@ class Bands:
         low, high = request_band(value, (ttft.value, ttft.low, ttft.high), each)
         if num_clients is not None and rate is not None:
             low, high = min(low, num_clients / rate.high - think_s), max(high, num_clients / rate.low - think_s)
+            low = max(low, floors.e2e_s)
+            ttft = Figure(value=ttft.value, low=min(ttft.low, low), high=ttft.high, basis=ttft.basis)
         return Times(
             ttft_s=ttft,
             tpot_s=tpot,

@@ -23,7 +23,7 @@ _MOST_FOLLOWED = 2000
 """Requests of a group of lanes that are followed at least, if there are so many."""
 _MOST_FOLLOWED_ALIKE = 40_000
 """The same, of requests of one length: many of them begin and end at once, which are few events."""
-_WAVES = 5.0
+_WAVES = 3.0
 """Fillings of the house that are followed, of runs with more.
 
 What begins together does not stay together for long: runs of 19 rounds of equal requests (vllm_fp8kv) have the first

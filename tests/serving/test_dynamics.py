@@ -160,7 +160,7 @@ def test_a_pipeline_takes_the_longer_of_its_length_and_its_slowest_stage(
 def test_a_run_of_equal_requests_is_the_simulation_to_the_last_digit(
     order: Order, clients: int, lengths: tuple[int, int]
 ) -> None:
-    number = 5 * clients
+    number = 3 * clients
     seen = World(order, alike(lengths[0]), alike(lengths[1]), clients=clients, most=number, places=24).seen(number, 0)
     run = in_closed_loop(server(order, places=24), requests(*lengths), clients, num_requests=number)
     assert run.requests_per_s == pytest.approx(seen.requests_per_s, rel=1e-9)

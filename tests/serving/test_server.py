@@ -72,8 +72,8 @@ def test_a_batch_beyond_the_room_runs_in_waves() -> None:
 
 @ORDERS
 def test_answers_of_one_length_end_and_begin_together(order: Order) -> None:
-    seen = World(order, alike(1000), alike(150), clients=32, most=5 * 32).seen(5 * 32, 0)
-    run = in_closed_loop(server(order), requests(1000, 150), 32, num_requests=5 * 32)
+    seen = World(order, alike(1000), alike(150), clients=32, most=3 * 32).seen(3 * 32, 0)
+    run = in_closed_loop(server(order), requests(1000, 150), 32, num_requests=3 * 32)
     assert run.requests_per_s == pytest.approx(seen.requests_per_s, rel=1e-6)
     assert run.ttft_s == pytest.approx(seen.ttft_s, rel=1e-6)
     assert run.tpot_s == pytest.approx(seen.tpot_s, rel=1e-6)
