@@ -39,6 +39,8 @@ METHOD = """A round of speculative decoding is priced from its parts, none of th
   step is bound by memory, and never for a mixture of experts, whose further tokens touch further experts. vLLM before
   0.8 verifies by batch expansion: each drafted position is a sequence of its own, which reads the whole context and
   costs the host as much as any.
+  That tokens of one sequence share experts more often than chance is not counted: a mixture at a small batch may gain
+  more.
 - **Passes of the drafter** run on the same kernel curves. The head of an EAGLE kind is one layer of its target with a
   wider input (`infcalc/speculation/heads.py`: to the parameter the published ones), an MTP layer is the checkpoint's
   own, a draft model is priced by its ops at its own TP. Medusa heads take one pass together; looking drafts up takes

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from infcalc.api.drafters import ranks_of, resolved_draft, vocabulary_doubts
+from infcalc.api.drafters import head_doubts, ranks_of, resolved_draft, vocabulary_doubts
 from infcalc.errors import UsageError
 from infcalc.memory.weights import weights_total_bytes
 from infcalc.spec.draft import Draft
@@ -45,22 +45,36 @@ def with_draft(deployment: Deployment, name: str | None, num_draft_tokens: int |
             hint="name the --draft-model, or give --mtp-tokens for the model's own layers",
         )
     draft = resolved_draft(name, deployment, catalog)
-    warnings = deployment.warnings
     if isinstance(draft, Draft):
-        weights = draft.num_bytes
-        per_rank = math.ceil(weights / deployment.parallelism.tp)
+        doubts = head_doubts(draft, deployment, catalog)
+    else:
+        doubts = vocabulary_doubts(draft, deployment.model)
+    held = loaded(deployment, draft, num_draft_tokens or DRAFT_TOKENS)
+    return replace(held, warnings=(*deployment.warnings, *doubts))
+
+
+def loaded(deployment: Deployment, draft: Draft | Model | None, num_draft_tokens: int) -> Deployment:
+    """Return the deployment with a draft's weights, layers and slots for its tokens; without a draft with slots alone.
+
+    Raises:
+        UsageError: no number of ranks up to the target's can split it.
+
+    """
+    slots = max(deployment.num_draft_tokens, num_draft_tokens)
+    if draft is None:
+        return replace(deployment, num_draft_tokens=slots)
+    if isinstance(draft, Draft):
+        per_rank = math.ceil(draft.num_bytes / deployment.parallelism.tp)
         layers: tuple[tuple[Mixer, int], ...] = ((_mixer(draft), draft.num_layers),)
     else:
         ranks, _ = ranks_of(draft, deployment.parallelism)
-        warnings = (*warnings, *vocabulary_doubts(draft, deployment.model))
         per_rank = math.ceil(weights_total_bytes(draft) / ranks.tp)
         layers = _layers(draft)
     return replace(
         deployment,
         additions=replace(deployment.additions, draft_bytes=per_rank),
         draft_layers=layers,
-        num_draft_tokens=max(deployment.num_draft_tokens, num_draft_tokens or DRAFT_TOKENS),
-        warnings=warnings,
+        num_draft_tokens=slots,
     )
 
 

@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from infcalc.api.beside import loaded
 from infcalc.api.sizing import deployment_budgets, fitting_room
 from infcalc.frozen import frozen
 from infcalc.memory.kv import kv_components, slope_bytes_per_token
@@ -17,6 +18,7 @@ from infcalc.speculation.linear import tokens_per_round
 from infcalc.speculation.priced import round_time
 
 if TYPE_CHECKING:
+    from infcalc.api.deployment import Deployment
     from infcalc.api.rounds import Passes, Rig
     from infcalc.speculation.priced import Drafting, StepTimer
 
@@ -50,34 +52,41 @@ def full_load(
     """
     if passes.weights_bytes is None or sequences_without < 1:
         return None
-    deployment, context = rig.deployment, rig.context_tokens
-    ranks, most = deployment.parallelism, deployment.max_num_seqs * deployment.parallelism.dp
-    additions = replace(
-        deployment.additions, draft_bytes=deployment.additions.draft_bytes + math.ceil(passes.weights_bytes / ranks.tp)
-    )
-    stages = deployment_budgets(replace(deployment, additions=additions))
-    room = fitting_room(deployment, rig.form, stages, int(context)).sequences
-    own = float(slope_bytes_per_token(kv_components(deployment.model, rig.form)))
+    deployment, context = rig.deployment, int(rig.context_tokens)
+    most = deployment.max_num_seqs * deployment.parallelism.dp
     before = min(sequences_without, most)
-    found: list[tuple[float, int, int, float]] = []
+    slot = float(slope_bytes_per_token(kv_components(deployment.model, rig.form))) + passes.kv_bytes_per_token
+    found: list[tuple[float, int, int]] = []
     for length in drafting.num_draft_tokens:
-        extra = context * passes.kv_bytes_per_token + length * (own + passes.kv_bytes_per_token)
-        with_drafts = math.floor(room * context * own / (context * own + extra)) if own else room
-        running = min(with_drafts, most)
-        gain = _gain(drafting, target, length, before=before, after=running) if running else 0.0
-        found.append((gain, length, with_drafts, extra))
-    gain, length, with_drafts, extra = max(found, key=lambda one: (one[0], -one[1]))
+        held = _with_drafter(deployment, passes, length)
+        room = fitting_room(held, rig.form, deployment_budgets(held), context).sequences
+        after = min(room, most)
+        gain = _gain(drafting, target, length, before=before, after=after) if after else 0.0
+        found.append((gain, length, room))
+    gain, length, room = max(found, key=lambda one: (one[0], -one[1]))
     return FullLoad(
         method=drafting.method,
         weights_bytes=passes.weights_bytes * num_copies,
-        kv_bytes_per_sequence=extra,
+        kv_bytes_per_sequence=context * passes.kv_bytes_per_token + length * slot,
         sequences_without=sequences_without,
-        sequences_with=with_drafts,
-        sequences_forgone=sequences_without - with_drafts,
+        sequences_with=room,
+        sequences_forgone=sequences_without - room,
         num_draft_tokens=length,
         speedup=gain,
         pays=gain > 1,
     )
+
+
+def _with_drafter(deployment: Deployment, passes: Passes, num_draft_tokens: int) -> Deployment:
+    """Return the deployment with what the drafter loads and caches, as the ledger of ``memory`` has it."""
+    if passes.own_layers:
+        additions = replace(deployment.additions, with_mtp=True)
+        return replace(deployment, additions=additions, num_draft_tokens=num_draft_tokens)
+    held = loaded(deployment, passes.loads, num_draft_tokens)
+    if passes.loads is None and passes.weights_bytes:
+        per_rank = math.ceil(passes.weights_bytes / deployment.parallelism.tp)
+        return replace(held, additions=replace(held.additions, draft_bytes=per_rank))
+    return held
 
 
 def _gain(drafting: Drafting, target: StepTimer, length: int, *, before: int, after: int) -> float:

@@ -85,7 +85,9 @@ def _of_model(model: Model, rig: Rig) -> tuple[KnownDraft, tuple[str, ...]]:
         passes=Passes(
             timer=model_timer(rig, model, ranks),
             source=f"steps of {model.name} at {place}",
+            loads=model,
             weights_bytes=weights_total_bytes(model),
+            operations_ratio=_operations_ratio(model, rig.deployment.model),
             kv_bytes_per_token=float(slope_bytes_per_token(kv_components(model, rig.form))),
         ),
         parameters=parameters(inventory(model)).total,
@@ -93,6 +95,12 @@ def _of_model(model: Model, rig: Rig) -> tuple[KnownDraft, tuple[str, ...]]:
         weights_why=_beside(model.name, ranks),
     )
     return drafter, vocabulary_doubts(model, rig.deployment.model)
+
+
+def _operations_ratio(draft: Model, target: Model) -> float:
+    """Return multiplications of a token in a draft over those in its target: of the parameters that work on it."""
+    own, whole = (parameters(inventory(model)).active_without_embedding for model in (draft, target))
+    return own / whole
 
 
 def _of_head(head: Draft, rig: Rig, catalog: Catalog) -> tuple[KnownDraft, tuple[str, ...]]:
@@ -109,10 +117,15 @@ def _of_head(head: Draft, rig: Rig, catalog: Catalog) -> tuple[KnownDraft, tuple
         num_copies=ranks.dp,
         weights_why=_beside(head.name, ranks),
     )
+    return drafter, head_doubts(head, deployment, catalog)
+
+
+def head_doubts(head: Draft, deployment: Deployment, catalog: Catalog) -> tuple[str, ...]:
+    """Return a warning where a head was made for another model than the target or the one it derives from."""
     if head.name in _heads_for(deployment, catalog):
-        return drafter, ()
+        return ()
     made_for = ", ".join(head.targets) or "no model that is known"
-    return drafter, (f"{head.name} was made for {made_for}: {deployment.model.name} is not among them",)
+    return (f"{head.name} was made for {made_for}: {deployment.model.name} is not among them",)
 
 
 def own_layers(rig: Rig) -> KnownDraft | None:

@@ -21,7 +21,8 @@ from infcalc.api.sizing import (
     room_warnings,
     startable,
 )
-from infcalc.errors import UsageError
+from infcalc.engines.drafting import drafts_by
+from infcalc.errors import DoesNotFit, UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.tensors import inventory, parameters
 from infcalc.memory.kv import kv_components, slope_bytes_per_token
@@ -74,6 +75,8 @@ class SpeculateResult:
     max_batch: int
     """Largest batch looked at for the break-even: the sequences that fit, where any do."""
     draft_model: str | None
+    fits: bool
+    """The target alone leaves room for one sequence; where it does not, rows say what steps would take."""
     rows: tuple[SpeculationRow, ...]
     by_batch: tuple[BatchPoint, ...]
     """Each way of drafting at batches of powers of two, at its best length there, whether they fit or not."""
@@ -161,6 +164,7 @@ def speculate(
             *fraction_warnings(deployment, stages),
             *batch_warnings(deployment, form, stages, (context,), result.batch),
             *_crowding(result, deployment, form, stages),
+            *_unsupported(result, deployment),
         ]
         inputs.append(
             (
@@ -186,7 +190,18 @@ def speculate(
         assumptions=distinct(notes),
         warnings=distinct(talk),
         explanations=tuple(explanations),
+        exit_code=0 if all(result.fits for result in results) else DoesNotFit.exit_code,
     )
+
+
+def _unsupported(result: SpeculateResult, deployment: Deployment) -> list[str]:
+    """Return a warning for each way of drafting that the engine does not have."""
+    engine = deployment.rules.engine
+    return [
+        f"{engine} does not draft by {row.method}: it is priced as if it did"
+        for row in result.rows
+        if not drafts_by(engine, row.method)
+    ]
 
 
 def counted(draft: DraftAsk) -> DraftAsk:
@@ -214,6 +229,13 @@ def counted(draft: DraftAsk) -> DraftAsk:
         )
     if len(draft.accepted_tokens) > 1:
         rates = tuple(number / draft.num_drafts for number in draft.accepted_tokens)
+        if rates[0] > 1 or list(rates) != sorted(rates, reverse=True):
+            counts = ", ".join(f"{number:,}" for number in draft.accepted_tokens)
+            raise UsageError(
+                f"{counts} accepted in {draft.num_drafts:,} drafts",
+                place="--accepted",
+                hint="one count per position: no more than the drafts, and none above the position before it",
+            )
         return replace(draft, acceptance=rates)
     if draft.num_draft_tokens is None:
         raise UsageError(
@@ -222,6 +244,12 @@ def counted(draft: DraftAsk) -> DraftAsk:
             hint="give --num-draft-tokens, or one count for each position",
         )
     tokens = tokens_per_round_of_counters(draft.accepted_tokens[0], draft.num_drafts)
+    if tokens > draft.num_draft_tokens + 1:
+        raise UsageError(
+            f"{draft.accepted_tokens[0]:,} accepted in {draft.num_drafts:,} drafts of {draft.num_draft_tokens} tokens",
+            place="--accepted",
+            hint=f"{draft.num_drafts * draft.num_draft_tokens:,} at most",
+        )
     return replace(draft, acceptance=(alpha_of_tokens_per_round(tokens, draft.num_draft_tokens),))
 
 
@@ -300,6 +328,7 @@ def _result(
         context_tokens=context,
         max_batch=max_batch,
         draft_model=next((one.name for one in drafters if Method.MTP not in one.methods), None),
+        fits=fitting > 0,
         rows=found,
         by_batch=by_batch(draftings, target, CURVE_BATCHES),
         full_load=tuple(load for load in loads if load is not None),
@@ -371,6 +400,8 @@ def _drafting(rig: Rig, method: Method, draft: DraftAsk, own: KnownDraft | None)
         draft_timer=passes.timer,
         fixed_s=rig.fixed_s(tree=profile.tree_tokens is not None),
         cost_source=passes.source,
+        fixed_source=rig.added.footing.otherwise,
+        operations_ratio=passes.operations_ratio,
     )
     return drafting, passes
 

@@ -15,6 +15,7 @@ from infcalc.engines.drafting import draft_pace
 from infcalc.engines.pace import pace
 from infcalc.frozen import frozen
 from infcalc.lowering.ops import mtp_as_model
+from infcalc.lowering.tensors import inventory, parameters
 from infcalc.memory.kv import kv_components, slope_bytes_per_token
 from infcalc.memory.weights import weights_total_bytes
 from infcalc.roofline.clock import Overhead, StepClock
@@ -142,20 +143,33 @@ def head_timer(rig: Rig, head: Head, *, width: int = 1) -> DraftTimer:
 
     def seconds(batch: int) -> float:
         on_rank, _ = rig.on_rank(batch)
-        kernels_s = head_pass_s(head, rig.curves, tokens=on_rank * width, num_ranks=num_ranks, library=rig.library)
+        kernels_s = head_pass_s(
+            head,
+            rig.curves,
+            tokens=on_rank * width,
+            cached_tokens=on_rank * rig.context_tokens,
+            num_ranks=num_ranks,
+            library=rig.library,
+        )
         host_s = rig.added.pass_s + rig.added.pass_sequence_s * on_rank
         return kernels_s + rig.pace.per_layer_s * head.num_layers + host_s
 
     return seconds
 
 
-def head_of(draft: Draft, model: Model) -> Head:
-    """Return a published or typical head of ``model`` as work."""
+def head_of(draft: Draft, rig: Rig) -> Head:
+    """Return a published or typical head of the target as work."""
+    model = rig.deployment.model
     return Head(
         num_parameters=proposing_parameters(draft, model),
         num_layers=draft.num_layers,
         hidden_size=draft.hidden_size,
+        kv_bytes_per_token=_cached_bytes(draft, rig),
     )
+
+
+def _cached_bytes(draft: Draft, rig: Rig) -> float:
+    return float(rig.form.vector_bytes(draft.kv_bytes_per_token_bf16 // _HEAD_BYTES))
 
 
 @frozen
@@ -168,6 +182,16 @@ class Passes:
     weights_bytes: int | None = None
     """What it adds to memory, over the ranks that share it; None: not known."""
     kv_bytes_per_token: float = 0.0
+    loads: Draft | Model | None = None
+    """The head or model that lies beside the target; None: nothing that caches."""
+    own_layers: bool = False
+    """It is the target's own layers for further tokens."""
+    operations_ratio: float = 0.0
+    """Multiplications of a pass over those of a token in the target."""
+
+
+def _multiplied(model: Model) -> int:
+    return parameters(inventory(model)).active_without_embedding
 
 
 def passes_of(rig: Rig, profile: Profile, draft: Draft | None = None) -> Passes:
@@ -177,10 +201,12 @@ def passes_of(rig: Rig, profile: Profile, draft: Draft | None = None) -> Passes:
         case Drafter.HEAD | Drafter.WIDE_HEAD:
             made = draft or (eagle_head(model) if profile.drafter is Drafter.HEAD else eagle3_head(model))
             return Passes(
-                timer=head_timer(rig, head_of(made, model), width=profile.tree_width),
+                timer=head_timer(rig, head_of(made, rig), width=profile.tree_width),
                 source=f"{made.name} at TP {ranks.tp}, the target's ({made.source})",
                 weights_bytes=made.num_bytes,
-                kv_bytes_per_token=float(rig.form.vector_bytes(made.kv_bytes_per_token_bf16 // _HEAD_BYTES)),
+                kv_bytes_per_token=_cached_bytes(made, rig),
+                loads=made,
+                operations_ratio=profile.tree_width * proposing_parameters(made, model) / _multiplied(model),
             )
         case Drafter.AT_ONCE:
             heads = Head(num_parameters=medusa_parameters(model), num_layers=1, hidden_size=model.hidden_size)
@@ -188,6 +214,7 @@ def passes_of(rig: Rig, profile: Profile, draft: Draft | None = None) -> Passes:
                 timer=head_timer(rig, heads),
                 source=f"{MEDUSA_HEADS} heads of h x h and h x V, run at once (Medusa)",
                 weights_bytes=medusa_parameters(model) * _HEAD_BYTES,
+                operations_ratio=medusa_parameters(model) / _multiplied(model),
             )
         case Drafter.LOOKUP:
             return Passes(timer=lambda _: 0.0, source="looking up takes no GPU time", weights_bytes=0)
@@ -203,7 +230,7 @@ def _own_layers(rig: Rig) -> Passes:
     layer = mtp_as_model(replace(model, quantization=deployment.quantization or model.quantization))
     if layer is None:
         made = eagle_head(model)
-        return Passes(timer=head_timer(rig, head_of(made, model)), source=f"{made.name} in place of an MTP layer")
+        return Passes(timer=head_timer(rig, head_of(made, rig)), source=f"{made.name} in place of an MTP layer")
     # Drafting is not pipelined: the layers lie on the last stage.
     ranks = replace(deployment.parallelism, pp=1)
     stored = deployment.quantization
@@ -214,4 +241,6 @@ def _own_layers(rig: Rig) -> Passes:
         source=f"an MTP layer of {model.name} and its head at TP {ranks.tp}",
         weights_bytes=own,
         kv_bytes_per_token=float(cached),
+        own_layers=True,
+        operations_ratio=parameters(inventory(layer)).active_without_embedding / _multiplied(model),
     )

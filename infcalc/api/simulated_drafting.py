@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BATCHES = (1, 64)
 """Batches at which shapes are priced, beside the one that was asked for."""
-_MAX_ROUNDS = 1_000_000
+_MAX_ROUNDS = 200_000
 
 
 @frozen

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from infcalc.api.recorded_runs import Machine, amount_of, machine_of, predict
@@ -47,13 +48,28 @@ _UNITS = {"m": 1e6, "b": 1e9}
 _DRAFTS = {"sps": "a draft model of 68M"}
 """What a benchmark drafts with where it does not say: SpS of Spec-Bench."""
 _WORDS = (
-    (re.compile(r"samd.*eagle", re.IGNORECASE), Method.EAGLE2),
-    (re.compile(r"eagle[-_ ]?3", re.IGNORECASE), Method.EAGLE3),
-    (re.compile(r"eagle[-_ ]?2", re.IGNORECASE), Method.EAGLE2),
-    (re.compile(r"medusa", re.IGNORECASE), Method.MEDUSA),
-    (re.compile(r"mtp|nextn", re.IGNORECASE), Method.MTP),
-    (re.compile(r"n[-_ ]?gram|prompt.?lookup", re.IGNORECASE), Method.NGRAM),
+    (re.compile(r"samd.*eagle|hass"), Method.EAGLE2),
+    (re.compile(r"eagle-?3|p-eagle"), Method.EAGLE3),
+    (re.compile(r"eagle-?2"), Method.EAGLE2),
+    (re.compile(r"eagle-?1"), Method.EAGLE),
+    (re.compile(r"medusa"), Method.MEDUSA),
+    (re.compile(r"hydra|mlp-speculator"), Method.HYDRA),
+    (re.compile(r"mtp|nextn"), Method.MTP),
+    (re.compile(r"n-?gram|prompt-?lookup|suffix|^samd?$"), Method.NGRAM),
+    (re.compile(r"token-?recycling"), Method.RECYCLING),
+    (re.compile(r"draft-?model|speculative-model|standalone|vanilla"), Method.DRAFT_MODEL),
 )
+"""What people call a way of drafting, blanks and underlines being hyphens, and the published one that is nearest."""
+_LENGTHS = (
+    *("draft_tokens", "num_draft_tokens", "num_speculative_tokens", "num_spec_tokens", "speculative_num_draft_tokens"),
+    *("k", "gamma"),
+)
+_STEPS = ("num_steps", "speculative_num_steps")
+_WIDTHS = ("topk", "eagle_topk", "speculative_eagle_topk")
+"""How reports call the length of a draft, and the depth and the width of a tree."""
+_TREES = {Method.EAGLE: Method.EAGLE_TREE, Method.EAGLE2: Method.EAGLE2, Method.EAGLE3: Method.EAGLE3_TREE}
+_LONGEST_CHAIN = 12
+"""No server is told to draft a longer chain with a head: so many tokens are the nodes of a tree."""
 _OF_RESEARCH = {Method.EAGLE: Method.EAGLE_TREE, Method.EAGLE3: Method.EAGLE3_TREE}
 """Code of papers drafts trees where servers draft chains."""
 _RESEARCH = "hf"
@@ -81,8 +97,8 @@ def predict_speedup(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any,
     """
     machine = machine_of(_completed(entry), catalog, known, None)
     flags, load = entry.get("flags") or {}, entry.get("workload") or {}
-    method = _method(str(flags.get("spec") or ""), research=machine.paced == _RESEARCH)
-    length = flags.get("draft_tokens") or flags.get("num_draft_tokens")
+    method = _method(flags, research=machine.paced == _RESEARCH)
+    length = _first(flags, _LENGTHS)
     prompt = amount_of(load.get("input_tokens")) or _PROMPT_TOKENS
     answer = amount_of(load.get("output_tokens")) or _ANSWER_TOKENS
     rig = rig_of(
@@ -94,19 +110,28 @@ def predict_speedup(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any,
         paced=machine.paced,
     )
     named = str(flags.get("draft_model") or _DRAFTS.get(str(flags.get("spec") or "").lower(), ""))
-    profile, passes = _drafter(rig, PROFILES[method], named)
+    profile, passes = _drafter(rig, _shaped(PROFILES[method], flags), named)
     tokens = amount_of((entry.get("measured") or {}).get("acceptance", {}).get("mean_tokens_per_step"))
     stated = tokens is not None
-    if length is None and profile.tree_tokens is None:
-        length = max(_CUSTOMARY[profile.drafter], math.ceil(tokens or 0) - 1)
-    proposed = profile.max_draft_tokens if length is None else int(length)
+    if profile.tree_tokens is not None:
+        length = None
+    elif length is None:
+        length = _first(flags, _STEPS) or max(_CUSTOMARY[profile.drafter], math.ceil(tokens or 0) - 1)
+    proposed = profile.max_draft_tokens if length is None else length
+    if tokens is not None and tokens > proposed + 1:
+        raise FileProblem(
+            f"{tokens:g} tokens of a round that drafts {proposed}",
+            hint="mean_tokens_per_step holds the token of the target, and is one more than the drafts at most",
+        )
     drafting = drafting_of(
         profile,
         acceptance=None if tokens is None else _acceptance(tokens, proposed),
-        num_draft_tokens=None if length is None else int(length),
+        num_draft_tokens=length,
         draft_timer=passes.timer,
         fixed_s=rig.fixed_s(tree=profile.tree_tokens is not None),
         cost_source=passes.source,
+        fixed_source=rig.added.footing.otherwise,
+        operations_ratio=passes.operations_ratio,
     )
     (row,) = rows((drafting,), target_timer(rig), batch=_running(entry, machine, catalog, known))
     return Drafted(row=row, low=row.speedup_low, high=row.speedup_high, kind=STATED if stated else PUBLISHED)
@@ -123,18 +148,43 @@ def _completed(entry: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _method(text: str, *, research: bool) -> Method:
-    found = next((method for pattern, method in _WORDS if pattern.search(text)), None)
+def _first(flags: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+    return next((int(flags[name]) for name in names if flags.get(name)), None)
+
+
+def _method(flags: Mapping[str, Any], *, research: bool) -> Method:
+    text = str(flags.get("spec") or "")
+    word = re.sub(r"[\s_]+", "-", text.strip().lower())
+    if not word and flags.get("draft_model"):
+        word = Method.DRAFT_MODEL
+    found = next((method for pattern, method in _WORDS if pattern.search(word)), None)
     if found is None:
         try:
-            found = method_of(text)
+            found = method_of(word)
         except UsageError as unknown:
             raise FileProblem(f"{text!r} is not a known way of drafting", hint=unknown.hint) from None
+    wide = (_first(flags, _WIDTHS) or 1) > 1
+    nodes = _first(flags, _LENGTHS) or 0
+    if found in _TREES and (wide or nodes > _LONGEST_CHAIN):
+        return _TREES[found]
     return _OF_RESEARCH.get(found, found) if research else found
 
 
+def _shaped(profile: Profile, flags: Mapping[str, Any]) -> Profile:
+    """Return the profile with the tree that a report states, where it drafts one."""
+    if profile.tree_tokens is None:
+        return profile
+    nodes, depth, width = (_first(flags, names) for names in (_LENGTHS, _STEPS, _WIDTHS))
+    return replace(
+        profile,
+        tree_tokens=nodes or profile.tree_tokens,
+        max_draft_tokens=depth or profile.max_draft_tokens,
+        tree_width=width or profile.tree_width,
+    )
+
+
 def _acceptance(tokens: float, num_draft_tokens: int) -> UniformAcceptance:
-    return UniformAcceptance(alpha=alpha_of_tokens_per_round(min(tokens, num_draft_tokens + 1), num_draft_tokens))
+    return UniformAcceptance(alpha=alpha_of_tokens_per_round(tokens, num_draft_tokens))
 
 
 def _drafter(rig: Rig, profile: Profile, named: str) -> tuple[Profile, Passes]:
@@ -163,7 +213,9 @@ def _running(entry: Mapping[str, Any], machine: Machine, catalog: Catalog, known
     if stated is not None:
         return max(1, min(round(stated), most))
     rate, count = amount_of(load.get("request_rate")), amount_of(load.get("num_requests"))
-    if rate is None or math.isinf(rate):
+    if rate is not None and math.isinf(rate):
+        return max(1, min(round(count or most), most))
+    if rate is None:
         return max(1, min(round(count or 1), most))
     lengths = {
         "input_tokens": load.get("input_tokens") or _PROMPT_TOKENS,

@@ -95,6 +95,29 @@ _LOOPS: Mapping[str, tuple[Since[_Loop], ...]] = {
 _STEPWISE = Footing(otherwise="a pass costs the host what a step of the engine does, and so does each round")
 
 
+_WAYS: Mapping[str, frozenset[str]] = {
+    "vllm": frozenset({"draft-model", "eagle", "eagle3", "mtp", "medusa", "ngram"}),
+    "sglang": frozenset({"draft-model", "eagle", "eagle-tree", "eagle2", "eagle3", "eagle3-tree", "mtp", "ngram"}),
+    "tensorrt-llm": frozenset({"draft-model", "eagle", "eagle2", "eagle3", "mtp", "medusa", "ngram", "lookahead"}),
+    "llama.cpp": frozenset({"draft-model", "mtp", "ngram", "lookahead"}),
+}
+"""Ways of drafting that the newest version of an engine has, by the words of ``speculate --method``.
+
+Sources: vLLM ``SpeculativeConfig.method`` (chains alone); SGLang ``--speculative-algorithm``; TensorRT-LLM
+``speculative_config``; llama.cpp ``--model-draft`` and its examples ``lookup`` and ``lookahead``. Versions before it
+may lack some of them.
+"""
+
+
+def drafts_by(engine: str, method: str) -> bool:
+    """Tell whether an engine drafts that way; True for engines of which it is not known.
+
+    >>> drafts_by("vllm", "eagle3"), drafts_by("vllm", "rest"), drafts_by("hf", "rest")
+    (True, False, True)
+    """
+    return engine not in _WAYS or method in _WAYS[engine]
+
+
 def draft_pace(engine: str, version: str | None, steps: Pace) -> DraftPace:
     """Return what ``engine`` at ``version`` (None: the newest known), whose steps are ``steps``, adds to a round.
 

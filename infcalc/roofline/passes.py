@@ -1,6 +1,7 @@
 """The time of one pass of a draft head: a small network known by its weights, on measured curves.
 
-Its attention is small beside its weights: a head of EAGLE-3 for Llama 3.1 8B reads 0.8 GB, and 4 kB of cache per token.
+It reads its weights once, and the cache of every sequence: 4 kB per token for a head of Llama 3.1 8B, whose weights are
+0.8 GB, so that long contexts and large batches count.
 """
 
 from __future__ import annotations
@@ -32,12 +33,22 @@ class Head:
     hidden_size: int
     bits_per_element: float = 16
     """Heads are published in 16 bit."""
+    kv_bytes_per_token: float = 0.0
+    """What it caches of each token."""
 
 
 def head_pass_s(
-    head: Head, curves: GpuCurves, *, tokens: float, num_ranks: int = 1, library: str | None = None
+    head: Head,
+    curves: GpuCurves,
+    *,
+    tokens: float,
+    cached_tokens: float = 0.0,
+    num_ranks: int = 1,
+    library: str | None = None,
 ) -> float:
     """Return the seconds of one pass over ``tokens`` tokens, its weights divided over ``num_ranks`` ranks.
+
+    ``cached_tokens`` lie in the cache of all sequences together, and are read by the pass, divided likewise.
 
     No less than reading its weights at the full bandwidth: no curve is above it.
 
@@ -51,6 +62,12 @@ def head_pass_s(
     multiplied_s = number * kernel_s(
         curve, tokens=tokens, flop=2 * parameters * tokens, num_bytes=parameters * head.bits_per_element / 8
     )
+    read_s = kernel_s(
+        curves.kernel(OpKind.ATTENTION_DECODE),
+        tokens=tokens,
+        flop=0.0,
+        num_bytes=head.kv_bytes_per_token * cached_tokens / num_ranks,
+    )
     message_s = collective_s(
         curves,
         CollectiveKind.ALL_REDUCE,
@@ -58,4 +75,4 @@ def head_pass_s(
         message_bytes=_BYTES_PER_VALUE * head.hidden_size * tokens,
         library=library,
     )
-    return multiplied_s + _MESSAGES_PER_LAYER * head.num_layers * message_s
+    return multiplied_s + read_s + _MESSAGES_PER_LAYER * head.num_layers * message_s

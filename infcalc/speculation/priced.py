@@ -93,6 +93,9 @@ class Drafting:
     tree_tokens: int | None = None
     acceptance_source: str = ""
     cost_source: str = ""
+    fixed_source: str = ""
+    operations_ratio: float = 0.0
+    """Multiplications of a pass over those of a token in the target."""
 
     def num_passes(self, num_draft_tokens: int) -> int:
         """Return the passes of the drafter in a round."""
@@ -140,8 +143,11 @@ class SpeculationRow:
     fixed_ratio: float
     plain_step_s: float
     round_s: float
+    operations_increase: float
+    """Multiplications for a token with drafting, over those without: what a compute-bound GPU pays."""
     acceptance_source: str
     cost_source: str
+    fixed_source: str
 
 
 @frozen
@@ -172,6 +178,8 @@ def drafting_of(
     draft_timer: DraftTimer | None = None,
     fixed_s: float = 0.0,
     cost_source: str = "",
+    fixed_source: str = "",
+    operations_ratio: float = 0.0,
 ) -> Drafting:
     """Return the published ``profile`` as a drafting to price, with what the user knows better in its place.
 
@@ -214,6 +222,8 @@ def drafting_of(
         if acceptance
         else f"{typical.title} [{typical.tag}]: {typical.source}, {typical.date}",
         cost_source=cost_source or profile.cost_source,
+        fixed_source=fixed_source,
+        operations_ratio=operations_ratio,
     )
 
 
@@ -381,7 +391,7 @@ def explain_row(row: SpeculationRow) -> tuple[Explanation, ...]:
             ),
             inputs=(
                 Input(name="draft step / plain step", value=row.cost_ratio, origin=row.cost_source),
-                Input(name="fixed / plain step", value=row.fixed_ratio, origin=row.cost_source),
+                Input(name="fixed / plain step", value=row.fixed_ratio, origin=row.fixed_source),
                 Input(name="verify step / plain step", value=row.verify_ratio, origin="the target's steps"),
             ),
         ),
@@ -455,4 +465,6 @@ def _row(drafting: Drafting, target: StepTimer, batch: int, max_batch: int) -> S
         round_s=round_s,
         acceptance_source=drafting.acceptance_source,
         cost_source=drafting.cost_source,
+        fixed_source=drafting.fixed_source,
+        operations_increase=(verified + drafting.num_passes(best) * drafting.operations_ratio) / tokens[0],
     )

@@ -55,15 +55,30 @@ def test_every_command_counts_the_same_sequences() -> None:
     assert concurrency(ask, contexts=(4096,)).result.rows[0].sequences == memory(ask, contexts=(4096,)).result.sequences
 
 
-@pytest.mark.parametrize("draft", [HEAD, "llama3.2-1b"])
-def test_what_speculate_says_of_a_full_server_is_what_the_ledger_says(draft: str) -> None:
-    drafted = filled(draft_model=draft, num_lookahead_tokens=3)
+@pytest.mark.parametrize(
+    ("draft", "asked"),
+    [
+        (HEAD, {"models": LLAMA}),
+        ("llama3.2-1b", {"models": LLAMA}),
+        (HEAD, {"models": LLAMA, "tp": 2, "pp": 2}),
+        # 14 heads: the draft runs at TP 2.
+        ("qwen2.5-0.5b", {"models": ("qwen2.5-72b",), "tp": 8}),
+        ("gemma-3-1b", {"models": ("gemma-3-27b",), "num_gpus": 4}),
+    ],
+)
+def test_what_speculate_says_of_a_full_server_is_what_the_ledger_says(draft: str, asked: dict[str, Any]) -> None:
+    drafted = memory(Ask(**asked, draft_model=draft, num_lookahead_tokens=3), contexts=(4096,)).result
     (load,) = speculate(
-        Ask(models=LLAMA), DraftAsk(draft_model=draft, num_draft_tokens=3), contexts=(4096,)
+        Ask(**asked), DraftAsk(draft_model=draft, num_draft_tokens=3), contexts=(4096,)
     ).result.full_load
-    assert load.sequences_without == filled().sequences
-    # Pages are whole there, and only there.
-    assert load.sequences_with == pytest.approx(drafted.sequences, abs=1)
+    assert load.sequences_without == memory(Ask(**asked), contexts=(4096,)).result.sequences
+    assert load.sequences_with == drafted.sequences < load.sequences_without
+
+
+def test_a_head_for_another_model_is_doubtful_in_every_command() -> None:
+    ask = Ask(models=("deepseek-v3",), gpus=("h200",), num_gpus=8, draft_model=HEAD)
+    assert any("was made for" in text for text in memory(ask).warnings)
+    assert not any("was made for" in text for text in memory(Ask(models=LLAMA, draft_model=HEAD)).warnings)
 
 
 @pytest.mark.parametrize(

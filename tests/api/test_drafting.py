@@ -216,11 +216,66 @@ def test_counters_of_an_engine_are_acceptance(given: tuple[int, ...], length: in
         (DraftAsk(num_drafts=5), "one counter alone"),
         (DraftAsk(accepted_tokens=(5,), num_drafts=10), "how long a draft"),
         (DraftAsk(accepted_tokens=(5,), num_drafts=0, num_draft_tokens=2), "in 0 drafts"),
-        (DraftAsk(accepted_tokens=(50,), num_drafts=10, num_draft_tokens=2), "impossible with 2 draft tokens"),
+        (DraftAsk(accepted_tokens=(50,), num_drafts=10, num_draft_tokens=2), "50 accepted in 10 drafts of 2 tokens"),
         (DraftAsk(accepted_tokens=(5,), num_drafts=10, num_draft_tokens=2, acceptance=(0.5,)), "and counters"),
-        (DraftAsk(accepted_tokens=(5, 6), num_drafts=10), "is above"),
+        (DraftAsk(accepted_tokens=(5, 6), num_drafts=10), "5, 6 accepted in 10 drafts"),
+        (DraftAsk(accepted_tokens=(11, 6), num_drafts=10), "11, 6 accepted in 10 drafts"),
     ],
 )
 def test_counters_that_say_nothing_are_refused(draft: DraftAsk, text: str) -> None:
     with pytest.raises(UsageError, match=text):
         speculate(LLAMA_70B, draft)
+
+
+def test_counters_are_blamed_under_their_own_option() -> None:
+    for accepted, length in (((50,), 2), ((5, 6), None)):
+        with pytest.raises(UsageError) as refused:
+            speculate(LLAMA_70B, DraftAsk(accepted_tokens=accepted, num_drafts=10, num_draft_tokens=length))
+        assert refused.value.place == "--accepted"
+
+
+def test_what_does_not_fit_is_an_answer_that_says_so() -> None:
+    answer = speculate(Ask(models=("llama3.1-405b",), num_gpus=1), DraftAsk(methods=("eagle3",)))
+    assert (answer.exit_code, answer.result.fits, answer.result.full_load) == (3, False, ())
+    assert speculate(LLAMA_70B).exit_code == 0
+
+
+@pytest.mark.parametrize(("engine", "method"), [("vllm", "rest"), ("llama.cpp", "eagle3"), ("sglang", "medusa")])
+def test_a_way_that_the_engine_does_not_have_is_told(engine: str, method: str) -> None:
+    answer = speculate(Ask(models=("llama3-8b",), num_gpus=1, engine=engine), DraftAsk(methods=(method, "draft-model")))
+    told = [text for text in answer.warnings if "does not draft by" in text]
+    assert len(told) == 1
+    assert method in told[0]
+
+
+def test_operations_are_those_of_all_tokens_that_are_verified() -> None:
+    # Leviathan et al. 2023, theorem 3.11: (gamma c + gamma + 1) / E; lookups cost none.
+    draft = DraftAsk(methods=("ngram",), num_draft_tokens=4, acceptance=(0.5,))
+    (row,) = speculate(LLAMA_70B, draft).result.rows
+    assert row.operations_increase == pytest.approx(5 / 1.9375)
+    (head,) = speculate(LLAMA_70B, DraftAsk(methods=("eagle3",), num_draft_tokens=4, acceptance=(0.5,))).result.rows
+    # 17.0 h^2 and 32,000 h of a target of 69.5 billion without its embedding.
+    ratio = (17.0 * 8192**2 + 32_000 * 8192) / 69.5e9
+    assert head.operations_increase == pytest.approx((5 + 4 * ratio) / 1.9375, rel=0.002)
+
+
+def test_a_head_reads_the_cache_of_long_contexts() -> None:
+    ask = Ask(models=("llama3.1-8b",), gpus=("h100",), num_gpus=1)
+    draft = DraftAsk(methods=("eagle3",), num_draft_tokens=3, batch=4)
+    short, long = (speculate(ask, draft, contexts=(tokens,)).result.rows[0] for tokens in (1024, 131_072))
+    grown_s = long.cost_ratio * long.plain_step_s - short.cost_ratio * short.plain_step_s
+    # 130,048 tokens of 4 sequences, 4,096 B each, at 3.35 TB/s and no more.
+    assert grown_s > 4 * 130_048 * 4096 / 3.35e12
+
+
+def test_the_engine_is_the_source_of_what_a_round_takes_besides() -> None:
+    answer = speculate(LLAMA_70B, DraftAsk(methods=("eagle3",)), explain=True)
+    (gain,) = (text for text in answer.explanations if text.quantity == "speedup")
+    origins = {item.name: item.origin for item in gain.inputs}
+    assert "vLLM issue 20780" in origins["fixed / plain step"]
+    assert "EAGLE-3 head" in origins["draft step / plain step"]
+
+
+def test_a_draft_of_a_billion_for_seventy_is_no_tiny_one() -> None:
+    (row,) = speculate(LLAMA_70B, DraftAsk(draft_model="llama3.2-1b")).result.rows
+    assert "T5" in row.acceptance_source

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from infcalc.api.deployment import Ask, kv_format, load, resolve
-from infcalc.api.rounds import Rig, passes_of, rig_of, target_timer
+from infcalc.api.rounds import Rig, head_of, passes_of, rig_of, target_timer
+from infcalc.roofline.passes import head_pass_s
+from infcalc.speculation.heads import eagle3_head
 from infcalc.speculation.linear import UniformAcceptance, alpha_of_tokens_per_round
 from infcalc.speculation.priced import drafting_of, round_time, rows, speedup_at
 from infcalc.speculation.published import EAGLE3_CHAIN, EAGLE_CHAIN, PROFILES, Method, Publication
@@ -103,3 +105,11 @@ def test_heads_at_once_take_one_pass_and_lookups_none() -> None:
     assert ngram.timer is not None
     assert ngram.timer(64) == 0
     assert ngram.weights_bytes == 0
+
+
+def test_a_pass_of_a_head_has_what_the_engine_adds_to_a_layer() -> None:
+    of = rig("llama3.1-8b", "h100", num_gpus=1, engine_version="0.9.2")
+    timer = passes_of(of, PROFILES[Method.EAGLE3]).timer
+    assert timer is not None
+    kernels_s = head_pass_s(head_of(eagle3_head(of.deployment.model), of), of.curves, tokens=1, cached_tokens=512)
+    assert timer(1) - kernels_s == pytest.approx(of.pace.per_layer_s + of.added.pass_s)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infcalc import files
-from infcalc.roofline.curves import GpuCurves, curves_of
+from infcalc.roofline.curves import GpuCurves, collective_s, curves_of
 from infcalc.roofline.passes import Head, head_pass_s
 from infcalc.spec.efficiency import IDEAL
 
@@ -52,3 +52,15 @@ def test_ranks_share_the_weights_and_pay_for_messages() -> None:
 def test_narrow_weights_are_read_sooner() -> None:
     narrow = head_pass_s(replace(HEAD, bits_per_element=4.5), curves("a100"), tokens=1)
     assert narrow < 0.7 * head_pass_s(HEAD, curves("a100"), tokens=1)
+
+
+def test_a_layer_sends_two_messages() -> None:
+    # Weights that take no time leave the messages alone: one after the mixer and one after the rest.
+    tiny = replace(HEAD, num_parameters=1)
+    one, two = (
+        head_pass_s(replace(tiny, num_layers=number), curves("h100"), tokens=1, num_ranks=8) for number in (1, 2)
+    )
+    message_s = collective_s(curves("h100"), "all_reduce", num_ranks=8, message_bytes=2 * HEAD.hidden_size)
+    kernels_s = head_pass_s(tiny, curves("h100"), tokens=1)
+    assert one - kernels_s == pytest.approx(2 * message_s)
+    assert two - one > 2 * message_s

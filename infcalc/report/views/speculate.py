@@ -203,6 +203,8 @@ def _winners(result: SpeculateResult) -> Iterator[str]:
 def _finding(result: SpeculateResult) -> str:
     best = max(result.rows, key=lambda row: row.speedup)
     where = f"{result.model} on {result.num_gpus} x {result.gpu} at batch {result.batch}"
+    if not result.fits:
+        where = f"{where} it does not fit; if it did"
     if best.speedup <= 1:
         return f"{where}: drafting does not pay"
     return (
