@@ -121,7 +121,8 @@ BARE = {
     ),
     **dict.fromkeys(
         words(
-            "cost_ratio verify_ratio fixed_ratio throughput_factor gqa_saving_factor gain_over_fp16 "
+            "cost_ratio verify_ratio fixed_ratio operations_ratio operations_increase "
+            "throughput_factor gqa_saving_factor gain_over_fp16 "
             "gain_over_fp16_nominal compression "
             "speedup speedup_low speedup_high sampler_logit_copies sampler_high_logit_copies hidden_copies "
             "moe_hidden_copies state_pool_ratio "
