@@ -29,9 +29,9 @@ class KvCacheManager:
 
     __slots__ = (
         "_copies",
-        "_drop_last_hit",
+        "drop_last_hit",
         "_tables",
-        "_window_tokens",
+        "window_tokens",
         "block_tokens",
         "hits",
         "num_copies",
@@ -62,8 +62,8 @@ class KvCacheManager:
         """Hits of sequences that come back after a preemption: they find their own blocks."""
         self.num_preemptions = 0
         self.num_copies = 0
-        self._window_tokens = window_tokens
-        self._drop_last_hit = drop_last_hit
+        self.window_tokens = window_tokens
+        self.drop_last_hit = drop_last_hit
         self._tables: dict[int, BlockTable] = {}
         self._copies: list[BlockCopy] = []
 
@@ -135,7 +135,7 @@ class KvCacheManager:
             return blocks[-1] is not None
 
         most = most_hit_blocks(len(tokens), size)
-        if self._window_tokens is None:
+        if self.window_tokens is None:
             # Hashing is what costs: it ends at the first miss.
             num_hit = full_hit(look_up, most)
         else:
@@ -144,11 +144,11 @@ class KvCacheManager:
             num_hit = window_hit(
                 is_cached,
                 most,
-                window_tokens=self._window_tokens,
+                window_tokens=self.window_tokens,
                 block_tokens=size,
-                num_dropped_blocks=int(self._drop_last_hit),
+                num_dropped_blocks=int(self.drop_last_hit),
             )
-        if self._drop_last_hit:
+        if self.drop_last_hit:
             num_hit = max(0, num_hit - 1)
         unseen = self._unseen_blocks(num_hit * size)
         return PrefixHit(
@@ -234,7 +234,7 @@ class KvCacheManager:
         num_held = len(table.block_ids)
         shared = written < num_held and self.pool.references(table.block_ids[written]) > 1
         needed = blocks_for(end + num_lookahead_tokens, self.block_tokens) - num_held
-        if needed <= 0 and not shared and self._window_tokens is None:
+        if needed <= 0 and not shared and self.window_tokens is None:
             table.num_tokens = end
             return ()
         needed = max(0, needed) + shared
@@ -324,9 +324,9 @@ class KvCacheManager:
 
     def _unseen_blocks(self, num_computed: int) -> int:
         """Return the leading blocks that no later token sees: the next one sees itself and ``window - 1`` before it."""
-        if self._window_tokens is None:
+        if self.window_tokens is None:
             return 0
-        return max(0, num_computed - self._window_tokens + 1) // self.block_tokens
+        return max(0, num_computed - self.window_tokens + 1) // self.block_tokens
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless each block is counted as often as tables hold it, and no room is missing."""

@@ -7,6 +7,7 @@ the picosecond, and no step costs more than a few lookups.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from infcalc.frozen import frozen
@@ -16,6 +17,7 @@ _CONTEXT_BITS, _LEAST_CONTEXT_BITS = 3, 4
 """Marks of the mean context: 8 per octave, and none closer than 16 tokens."""
 _PROMPT_BITS = 2
 """Marks of prompt tokens: 4 per octave, every number below 8."""
+_ENDLESS_TOKENS = 2**60
 _REFERENCE_TOKENS = 1024
 """Context of the decodes that prompts are priced beside: what prompts add does not depend on it."""
 
@@ -46,6 +48,51 @@ class Line:
         1030
         """
         return self.base_ps + self.ps_per_token * total_tokens
+
+
+class AffineTimer(Protocol):
+    """A :data:`~infcalc.simulation.batch_shape.Timer` that says how its time grows with the total context.
+
+    A step takes ``line(...).at(...)`` of its decodes, 0 without any, plus ``chunks_ps`` of its prompts, if it has any.
+    """
+
+    def __call__(self, shape: BatchShape) -> int:
+        """Return the picoseconds of a step."""
+
+    def line(self, num_decodes: int, total_tokens: int) -> Line:
+        """Return the line of ``num_decodes``, one at least, that holds at a total context of ``total_tokens``."""
+
+    def chunks_ps(self, num_decodes: int, chunks: Sequence[tuple[int, int]]) -> int:
+        """Return what chunks of prompts, as new and cached tokens, add to a step with ``num_decodes``."""
+
+
+class SteadyTimer:
+    """An :data:`AffineTimer` for which every step takes the same time.
+
+    >>> SteadyTimer(5)(BatchShape(num_decodes=8, decode_context_tokens=4096))
+    5
+    """
+
+    __slots__ = ("_line", "_step_ps")
+
+    def __init__(self, step_ps: int = PS_PER_S) -> None:
+        self._step_ps = step_ps
+        self._line = Line(first_tokens=0, last_tokens=_ENDLESS_TOKENS, base_ps=step_ps, ps_per_token=0)
+
+    def __call__(self, shape: BatchShape) -> int:
+        """Return the picoseconds of a step."""
+        del shape
+        return self._step_ps
+
+    def line(self, num_decodes: int, total_tokens: int) -> Line:
+        """Return the one line there is."""
+        del num_decodes, total_tokens
+        return self._line
+
+    def chunks_ps(self, num_decodes: int, chunks: Sequence[tuple[int, int]]) -> int:
+        """Return the time of a step that has no decodes; beside decodes prompts cost nothing more."""
+        del chunks
+        return 0 if num_decodes else self._step_ps
 
 
 _NOBODY = Line(first_tokens=0, last_tokens=0, base_ps=0, ps_per_token=0)
@@ -99,19 +146,22 @@ class StepTimer:
 
     def prefill_ps(self, num_decodes: int, prefills: tuple[Prefill, ...]) -> int:
         """Return what the chunks of prompts add to a step with ``num_decodes``, in picoseconds."""
+        return self.chunks_ps(num_decodes, [(one.new_tokens, one.cached_tokens) for one in prefills])
+
+    def chunks_ps(self, num_decodes: int, chunks: Sequence[tuple[int, int]]) -> int:
+        """Return the same of chunks as pairs of new and cached tokens."""
         tokens = pairs = 0
         cached_s = 0.0
-        for prefill in prefills:
-            new = prefill.new_tokens
+        for new, cached in chunks:
             tokens += new
             pairs += new * (new + 1) // 2
-            if prefill.cached_tokens:
-                cached_s += self._after_s(new, prefill.cached_tokens)
+            if cached:
+                cached_s += self._after_s(new, cached)
         low, high = _marks(tokens, _PROMPT_BITS, 0)
         share = (tokens - low) / (high - low)
         time_s = _between(share, self._prompt_s(num_decodes, low), share and self._prompt_s(num_decodes, high))
-        if len(prefills) > 1:
-            number = len(prefills)
+        if len(chunks) > 1:
+            number = len(chunks)
             ends = (self._division(number, low), self._division(number, high))
             divided_s, per_pair_s = (_between(share, *pair) for pair in zip(*ends, strict=True))
             time_s += divided_s + (pairs - number * _triangle(tokens / number)) * per_pair_s

@@ -1,0 +1,325 @@
+"""One engine in aggregate: what decodes is a few numbers, and a step costs the same whatever the batch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from heapq import heappop, heappush
+from typing import Protocol
+
+from infcalc.simulation.fast.blocks import CountedBlocks
+from infcalc.simulation.fast.decoding import Stretch, stretch_of
+from infcalc.simulation.fast.flight import NEVER, Flight
+from infcalc.simulation.fast.prefixes import PrefixBlocks
+from infcalc.simulation.timing import AffineTimer, Line
+
+_SERIAL_BITS = 40
+_SERIAL_MASK = (1 << _SERIAL_BITS) - 1
+
+
+class Listener(Protocol):
+    """Who is told what happens."""
+
+    def ended(self, flight: Flight, end_ps: int) -> None:
+        """Take in that a flight has its whole answer and gave its place back."""
+
+    def decoded(self, first_ps: int, more_ps: int, num_steps: int, num_decodes: int) -> None:
+        """Take in steps: the first takes ``first_ps``, each next ``more_ps`` more; each decode waited that long."""
+
+    def waited(self, interval_ps: int) -> None:
+        """Take in one longer wait for a token: the request was preempted or left out meanwhile."""
+
+
+class FastReplica(ABC):
+    """Flights in, news out. ``receive`` and ``advance`` may alternate as they like; time never runs back."""
+
+    def __init__(
+        self, blocks: CountedBlocks | PrefixBlocks, timer: AffineTimer, listener: Listener, *, max_num_seqs: int
+    ) -> None:
+        self.blocks = blocks
+        self.now_ps = 0
+        self.waiting: deque[Flight] = deque()
+        self.running: dict[int, Flight] = {}
+        """By serial, in the order of admission."""
+        self.num_steps = 0
+        """Steps that were planned; those who decode advance by one token in each."""
+        self.num_computing_steps = 0
+        self.num_preemptions = 0
+        self.busy_ps = 0
+        self.held_block_ps = 0
+        """Held blocks summed over time."""
+        self.most_held_blocks = 0
+        self.running_ps = 0
+        """Running requests summed over time."""
+        self._timer = timer
+        self._listener = listener
+        self._max_num_seqs = max_num_seqs
+        self._num_decodes = 0
+        self._context_tokens = 0
+        self._ends: list[int] = []
+        """Heap of last step and serial; entries of flights that were preempted are stale."""
+        self._num_serials = 0
+        self._last_decode_serial = 0
+        self._block_tokens = blocks.block_tokens
+        self._residues = [0] * blocks.block_tokens
+        """How many of those who decode have how many cached tokens less steps, modulo the block size."""
+        self._lines: dict[int, Line] = {}
+        self._blocked = False
+        """The head of the queue has no room before somebody gives blocks back."""
+        self._left_out: list[Flight] = []
+        """Who decodes but gets nothing in the present step."""
+        self._behind: list[Flight] = []
+        """Who got nothing in the step before."""
+
+    # What a caller does
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any flight waits or runs."""
+        return bool(self.waiting or self.running)
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks that can be had."""
+        return self.blocks.num_free
+
+    def receive(self, flight: Flight, now_ps: int) -> None:
+        """Let a flight wait, from ``now_ps`` on: call :meth:`advance` up to it before."""
+        if not self.running and not self.waiting and now_ps > self.now_ps:
+            self.now_ps = now_ps
+        self.waiting.append(flight)
+
+    def advance(self, limit_ps: int) -> None:
+        """Compute all steps that begin before ``limit_ps``."""
+        while self.now_ps < limit_ps and (self.running or self.waiting):
+            if self._is_steady():
+                self._run_steady(limit_ps)
+            else:
+                self._step()
+
+    # What a policy decides
+
+    @abstractmethod
+    def _decide(self) -> list[tuple[Flight, int]]:
+        """Admit, grow and preempt; return the chunks of prompts. Who decodes and is not left out takes one token."""
+
+    @abstractmethod
+    def _is_steady(self) -> bool:
+        """Whether the next steps decode and nothing else until somebody ends or comes, or blocks run out."""
+
+    @abstractmethod
+    def _num_held(self, flight: Flight, committed_tokens: int) -> int:
+        """Return the blocks that a flight holds."""
+
+    grows = False
+    """Whether those who decode take blocks as they go."""
+
+    # Steps
+
+    def _step(self) -> None:
+        chunks = self._decide()
+        num_decodes, context = self._num_decodes, self._context_tokens
+        left_out = self._left_out
+        for flight in left_out:
+            num_decodes -= 1
+            context -= self._cached(flight)
+        if not chunks and not num_decodes:
+            # Blocks were taken back, and nothing else.
+            self.num_steps += 1
+            return
+        num_served = num_decodes
+        now = self.now_ps
+        prompts = []
+        for flight, share in chunks:
+            cached = flight.cached_tokens
+            if flight.scheduled_ps < 0:
+                flight.scheduled_ps = now
+            if share == 1 and cached:
+                num_decodes += 1
+                context += cached
+            else:
+                prompts.append((share, cached))
+        step_ps = self._line(num_decodes, context).at(context) if num_decodes else 0
+        if prompts:
+            step_ps += self._timer.chunks_ps(num_decodes, prompts)
+        self._account(step_ps)
+        self.now_ps = now = now + step_ps
+        num_before = self.num_steps
+        self.num_steps = num_before + 1
+        self.num_computing_steps += 1
+        self._context_tokens += num_served
+        if left_out or self._behind:
+            num_served -= self._shift(left_out, now - step_ps)
+        if num_served:
+            self._listener.decoded(step_ps, 0, 1, num_served)
+        for flight, share in chunks:
+            self._computed(flight, share, num_before)
+        self._end_due()
+
+    def _account(self, step_ps: int) -> None:
+        held = self.blocks.num_blocks - self.blocks.num_free
+        self.busy_ps += step_ps
+        self.held_block_ps += held * step_ps
+        self.running_ps += len(self.running) * step_ps
+        if held > self.most_held_blocks:
+            self.most_held_blocks = held
+
+    def _computed(self, flight: Flight, share: int, num_steps_before: int) -> None:
+        before = flight.cached_tokens
+        cached = flight.cached_tokens = before + share
+        if flight.num_shared_blocks:
+            self.blocks.commit(flight, before, num_steps_before)
+            # Who waits may find more now.
+            self._blocked = False
+        if cached == flight.num_tokens:
+            flight.num_tokens = cached + 1
+            self._token(flight)
+            self._join(flight)
+
+    def _token(self, flight: Flight) -> None:
+        now = self.now_ps
+        if flight.first_token_ps == NEVER:
+            flight.first_token_ps = now
+        else:
+            self._listener.waited(now - flight.last_token_ps)
+
+    def _join(self, flight: Flight) -> None:
+        """Let a flight that has just got a token decode from the next step on."""
+        steps, cached, serial = self.num_steps, flight.cached_tokens, flight.serial
+        flight.lead = steps - cached
+        flight.end_step = end = steps + flight.output_tokens - (flight.num_tokens - flight.prompt_tokens)
+        heappush(self._ends, end << _SERIAL_BITS | serial)
+        self._num_decodes += 1
+        self._context_tokens += cached
+        self._residues[(cached - steps) % self._block_tokens] += 1
+        if serial > self._last_decode_serial:
+            self._last_decode_serial = serial
+        if flight.num_shared_blocks:
+            self.blocks.open(flight)
+
+    def _part(self, flight: Flight) -> int:
+        """Take a flight out of those who decode; return its cached tokens."""
+        steps = self.num_steps
+        cached = self._cached(flight)
+        if self.blocks.num_open:
+            self.blocks.close(flight, steps)
+        flight.cached_tokens = cached
+        flight.num_tokens = cached + 1
+        flight.lead = None
+        self._num_decodes -= 1
+        self._context_tokens -= cached
+        self._residues[(cached - steps) % self._block_tokens] -= 1
+        return cached
+
+    def _end_due(self) -> None:
+        ends, due = self._ends, (self.num_steps + 1) << _SERIAL_BITS
+        while ends and ends[0] < due:
+            key = heappop(ends)
+            flight = self.running.get(key & _SERIAL_MASK)
+            if flight is not None and flight.end_step == key >> _SERIAL_BITS:
+                self._part(flight)
+                flight.last_token_ps = self.now_ps
+                self._complete(flight)
+
+    def _complete(self, flight: Flight) -> None:
+        """Take in that a flight has its whole answer."""
+        self._leave(flight)
+
+    def _leave(self, flight: Flight) -> None:
+        del self.running[flight.serial]
+        self._give_back(flight, again=False)
+        self._listener.ended(flight, self.now_ps)
+
+    def _give_back(self, flight: Flight, *, again: bool) -> None:
+        cached = flight.cached_tokens
+        flight.computed_tokens += cached - flight.hit_tokens
+        self.blocks.release(flight, cached, self._num_held(flight, cached), again=again)
+        self._blocked = False
+
+    def _admit(self, flight: Flight, num_hit_blocks: int, num_blocks: int) -> None:
+        """Let the head of the queue run with so many blocks."""
+        self.waiting.popleft()
+        self._num_serials = serial = self._num_serials + 1
+        flight.serial = serial
+        self.running[serial] = flight
+        self.blocks.admit(flight, num_hit_blocks, num_blocks)
+        flight.cached_tokens = flight.hit_tokens = hit = num_hit_blocks * self._block_tokens
+        if flight.scheduled_ps < 0:
+            flight.first_hit_tokens = hit
+
+    def _cached(self, flight: Flight) -> int:
+        """Return the cached tokens of a flight."""
+        return flight.cached_tokens if flight.lead is None else self.num_steps - flight.lead
+
+    def _shift(self, left_out: list[Flight], start_ps: int) -> int:
+        """Let those who were left out stand where they were; return how many got a token after they had been."""
+        size = self._block_tokens
+        behind = self._behind
+        for flight in left_out:
+            assert flight.lead is not None  # noqa: S101 - it decodes
+            self._residues[-flight.lead % size] -= 1
+            flight.lead += 1
+            self._residues[-flight.lead % size] += 1
+            flight.end_step += 1
+            heappush(self._ends, flight.end_step << _SERIAL_BITS | flight.serial)
+            if flight not in behind:
+                flight.last_token_ps = start_ps
+        back = [flight for flight in behind if flight not in left_out and flight.serial in self.running]
+        for flight in back:
+            self._listener.waited(self.now_ps - flight.last_token_ps)
+        self._behind, self._left_out = left_out, []
+        return len(back)
+
+    # Runs of steps
+
+    def _line(self, num_decodes: int, context: int) -> Line:
+        line = self._lines.get(num_decodes)
+        if line is None or not line.first_tokens <= context <= line.last_tokens:
+            line = self._lines[num_decodes] = self._timer.line(num_decodes, context)
+        return line
+
+    def _run_steady(self, limit_ps: int) -> None:
+        """Compute steps that only decode, up to the first that ends somebody, another line, or ``limit_ps``."""
+        ends, running = self._ends, self.running
+        key = ends[0]
+        while True:
+            flight = running.get(key & _SERIAL_MASK)
+            if flight is not None and flight.end_step == key >> _SERIAL_BITS:
+                break
+            heappop(ends)
+            key = ends[0]
+        num_decodes, context, steps = self._num_decodes, self._context_tokens, self.num_steps
+        line = self._line(num_decodes, context)
+        most = min((key >> _SERIAL_BITS) - steps, (line.last_tokens - context) // num_decodes + 1)
+        blocks = self.blocks
+        free = blocks.num_free
+        first_ps = line.base_ps + line.ps_per_token * context
+        more_ps = line.ps_per_token * num_decodes
+        ran: Stretch = stretch_of(
+            first_ps,
+            more_ps,
+            most,
+            limit_ps - self.now_ps,
+            self._residues if self.grows else None,
+            steps,
+            free,
+            blocks.num_blocks - free,
+        )
+        count, lasted_ps, taken, held_block_ps = ran
+        if taken:
+            blocks.take(taken)
+            held = blocks.num_blocks - blocks.num_free
+        else:
+            held = blocks.num_blocks - free
+        if held > self.most_held_blocks:
+            self.most_held_blocks = held
+        self.held_block_ps += held_block_ps
+        self.busy_ps += lasted_ps
+        self.running_ps += len(running) * lasted_ps
+        self.now_ps += lasted_ps
+        self.num_steps = steps + count
+        self.num_computing_steps += count
+        self._context_tokens = context + count * num_decodes
+        self._listener.decoded(first_ps, more_ps, count, num_decodes)
+        if count == most:
+            self._end_due()

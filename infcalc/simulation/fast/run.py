@@ -1,0 +1,85 @@
+"""A run of one replica in aggregate: settings are those of a real scheduler, requests are columns."""
+
+from __future__ import annotations
+
+from infcalc.kvcache.manager import KvCacheManager
+from infcalc.scheduling.continuous import ContinuousScheduler
+from infcalc.scheduling.scheduler import Scheduler
+from infcalc.scheduling.static import StaticScheduler
+from infcalc.scheduling.vllm import Order, VllmScheduler
+from infcalc.simulation.fast.blocks import CountedBlocks
+from infcalc.simulation.fast.columns import Load
+from infcalc.simulation.fast.continuous import ContinuousReplica
+from infcalc.simulation.fast.flight import Flight
+from infcalc.simulation.fast.gate import gate_of, reason_of
+from infcalc.simulation.fast.prefixes import PrefixBlocks
+from infcalc.simulation.fast.recorder import Recorder
+from infcalc.simulation.fast.replica import FastReplica, Listener
+from infcalc.simulation.fast.static import StaticReplica
+from infcalc.simulation.fast.vllm import VllmReplica
+from infcalc.simulation.timing import AffineTimer
+
+_END_OF_TIME_PS = 2**80
+
+
+def is_fast(scheduler: Scheduler) -> bool:
+    """Return whether a scheduler's rules are known in aggregate; the others run step by step.
+
+    They are static, continuous and vLLM batching, first come, first served, over blocks that are found by hash chains of
+    full attention.
+    """
+    kv = scheduler.kv
+    if not isinstance(kv, KvCacheManager) or kv.window_tokens is not None or kv.drop_last_hit:
+        return False
+    if isinstance(scheduler, VllmScheduler):
+        return scheduler.limits.order is Order.FCFS
+    return isinstance(scheduler, StaticScheduler | ContinuousScheduler)
+
+
+def replica_of(scheduler: Scheduler, load: Load, timer: AffineTimer, listener: Listener) -> FastReplica:
+    """Return a replica with the rules and the empty cache of a fresh scheduler, for requests of a load.
+
+    Raises:
+        ValueError: its rules are not known in aggregate, or it has work already.
+
+    """
+    if not is_fast(scheduler) or scheduler.has_work:
+        raise ValueError(f"{type(scheduler).__name__}: not one of those that are known in aggregate, or not a fresh one")
+    kv = scheduler.kv
+    finds = isinstance(kv, KvCacheManager) and kv.prefix_caching
+    blocks: CountedBlocks | PrefixBlocks
+    if finds:
+        blocks = PrefixBlocks(scheduler.num_blocks, kv.block_tokens, load.parents, load.sizes_tokens)
+    else:
+        blocks = CountedBlocks(scheduler.num_blocks, kv.block_tokens)
+    if isinstance(scheduler, VllmScheduler):
+        return VllmReplica(blocks, timer, listener, scheduler.limits)
+    kind = StaticReplica if isinstance(scheduler, StaticScheduler) else ContinuousReplica
+    return kind(blocks, timer, listener, max_num_seqs=scheduler.max_num_seqs)
+
+
+def run_fast(scheduler: Scheduler, load: Load, timer: AffineTimer, recorder: Recorder) -> FastReplica:
+    """Serve a load with the rules of a fresh ``scheduler``, tell ``recorder``, and return the replica at its end.
+
+    The records are those of :func:`infcalc.simulation.oracle.run_step_by_step`, bit for bit.
+
+    Raises:
+        ValueError: the scheduler's rules are not known in aggregate.
+        AssertionError: a law is broken; never the fault of the requests.
+
+    """
+    replica = replica_of(scheduler, load, timer, recorder)
+    gate = gate_of(scheduler)
+    advance, receive = replica.advance, replica.receive
+    for index, arrival, prompt, answer, allowed, content in load.rows():
+        if replica.now_ps < arrival:
+            advance(arrival)
+        admitted = gate(prompt, answer, allowed)
+        if admitted is None:
+            reason = reason_of(scheduler, index, prompt, allowed)
+            recorder.rejected(index, arrival, max(arrival, replica.now_ps), prompt, reason)
+            continue
+        receive(Flight(index, arrival, prompt, *admitted, content), arrival)
+    advance(_END_OF_TIME_PS)
+    recorder.close(len(load), replica)
+    return replica
