@@ -218,10 +218,10 @@ class PrefixBlocks:
         """State that a flight decodes no more."""
         opened = False
         for node in self._chain(flight.content):
-            if flight.serial in node.open:
+            # From the root on, others too: nobody publishes the end of a chain before its beginning.
+            if node.open:
                 self._publish_open(node, num_steps)
-                del node.open[flight.serial]
-                opened = True
+                opened = node.open.pop(flight.serial, None) is not None or opened
         self._num_open -= opened
 
     def settle(self, num_steps: int) -> None:
