@@ -112,9 +112,9 @@ class StepTimer:
         self._seconds = seconds
         self._lines: dict[tuple[int, int], Line] = {}
         self._plain: dict[int, float] = {}
-        self._prompts: dict[tuple[int, int], float] = {}
-        self._divisions: dict[tuple[int, int], tuple[float, float]] = {}
-        self._cached: dict[tuple[int, int], float] = {}
+        self._prompts: dict[tuple[int, int, int], Line] = {}
+        self._divisions: dict[tuple[int, int], tuple[float, float, float, float]] = {}
+        self._cached: dict[tuple[int, int, int, int], tuple[float, float, float, float]] = {}
 
     def __call__(self, shape: BatchShape) -> int:
         """Return the picoseconds of a step."""
@@ -150,63 +150,82 @@ class StepTimer:
 
     def chunks_ps(self, num_decodes: int, chunks: Sequence[tuple[int, int]]) -> int:
         """Return the same of chunks as pairs of new and cached tokens."""
-        tokens = pairs = 0
-        cached_s = 0.0
-        for new, cached in chunks:
-            tokens += new
-            pairs += new * (new + 1) // 2
-            if cached:
-                cached_s += self._after_s(new, cached)
-        low, high = _marks(tokens, _PROMPT_BITS, 0)
-        share = (tokens - low) / (high - low)
-        time_s = _between(share, self._prompt_s(num_decodes, low), share and self._prompt_s(num_decodes, high))
-        if len(chunks) > 1:
+        if len(chunks) == 1:
+            tokens, cached = chunks[0]
+            more_s = self._after_s(tokens, cached) if cached else 0.0
+        else:
+            tokens = pairs = 0
+            more_s = 0.0
+            for new, cached in chunks:
+                tokens += new
+                pairs += new * (new + 1)
+                if cached:
+                    more_s += self._after_s(new, cached)
             number = len(chunks)
-            ends = (self._division(number, low), self._division(number, high))
-            divided_s, per_pair_s = (_between(share, *pair) for pair in zip(*ends, strict=True))
-            time_s += divided_s + (pairs - number * _triangle(tokens / number)) * per_pair_s
-        return max(0, round((time_s + cached_s) * PS_PER_S))
+            divided_s, per_pair_s = self._division(number, tokens)
+            more_s += divided_s + (pairs - tokens * (tokens / number + 1)) / 2 * per_pair_s
+        line = self._prompt_line(num_decodes, tokens)
+        plain_ps = line.base_ps + line.ps_per_token * tokens
+        return max(0, plain_ps + round(more_s * PS_PER_S)) if more_s else plain_ps
 
-    def _prompt_s(self, num_decodes: int, new_tokens: int) -> float:
-        """Return what one whole prompt adds."""
-        key = (num_decodes, new_tokens)
+    def _prompt_line(self, num_decodes: int, new_tokens: int) -> Line:
+        """Return what one whole prompt adds, between two marks."""
+        shift = max(0, new_tokens.bit_length() - _PROMPT_BITS - 1)
+        key = (num_decodes, shift, new_tokens >> shift)
         found = self._prompts.get(key)
         if found is None:
-            plain = self._plain.get(num_decodes)
-            if plain is None:
-                plain = self._plain[num_decodes] = self._decode_s(num_decodes, _REFERENCE_TOKENS) if num_decodes else 0
-            found = self._prompts[key] = self._mixed_s(num_decodes, 1, new_tokens, 0) - plain
+            low, high = _marks(new_tokens, _PROMPT_BITS, 0)
+            first_ps, next_ps = (max(0, round(self._prompt_s(num_decodes, mark) * PS_PER_S)) for mark in (low, high))
+            ps_per_token = round((next_ps - first_ps) / (high - low))
+            found = self._prompts[key] = Line(
+                first_tokens=low,
+                last_tokens=high - 1,
+                base_ps=first_ps - ps_per_token * low,
+                ps_per_token=ps_per_token,
+            )
         return found
+
+    def _prompt_s(self, num_decodes: int, new_tokens: int) -> float:
+        plain = self._plain.get(num_decodes)
+        if plain is None:
+            plain = self._plain[num_decodes] = self._decode_s(num_decodes, _REFERENCE_TOKENS) if num_decodes else 0
+        return self._mixed_s(num_decodes, 1, new_tokens, 0) - plain
 
     def _division(self, num_prefills: int, new_tokens: int) -> tuple[float, float]:
         """Return what is added where equal chunks share the tokens of one, and what a pair of query and key takes."""
-        key = (num_prefills, new_tokens)
+        low, high = _marks(new_tokens, _PROMPT_BITS, 0)
+        key = (num_prefills, low)
         found = self._divisions.get(key)
         if found is None:
-            one_s = self._mixed_s(0, 1, new_tokens, 0)
-            divided_s = self._mixed_s(0, num_prefills, new_tokens / num_prefills, 0) - one_s
-            pair_s = (self._mixed_s(0, 1, new_tokens, _REFERENCE_TOKENS) - one_s) / (new_tokens * _REFERENCE_TOKENS)
-            found = self._divisions[key] = (divided_s, pair_s)
-        return found
+            found = self._divisions[key] = (*self._divided(num_prefills, low), *self._divided(num_prefills, high))
+        low_s, low_pair_s, high_s, high_pair_s = found
+        share = (new_tokens - low) / (high - low)
+        return low_s + share * (high_s - low_s), low_pair_s + share * (high_pair_s - low_pair_s)
+
+    def _divided(self, num_prefills: int, new_tokens: int) -> tuple[float, float]:
+        one_s = self._mixed_s(0, 1, new_tokens, 0)
+        pair_s = (self._mixed_s(0, 1, new_tokens, _REFERENCE_TOKENS) - one_s) / (new_tokens * _REFERENCE_TOKENS)
+        return self._mixed_s(0, num_prefills, new_tokens / num_prefills, 0) - one_s, pair_s
 
     def _after_s(self, new_tokens: int, cached_tokens: int) -> float:
         """Return what ``cached_tokens`` before a chunk add to its time."""
-        new_low, new_high = _marks(new_tokens, _PROMPT_BITS, 0)
-        low, high = _marks(cached_tokens, _PROMPT_BITS, _LEAST_CONTEXT_BITS)
-        share = (cached_tokens - low) / (high - low)
-        ends = [
-            _between(share, self._mark_s(new, low), self._mark_s(new, high))
-            for new in ((new_low, new_high) if new_tokens > new_low else (new_low,))
-        ]
-        return _between((new_tokens - new_low) / (new_high - new_low), ends[0], ends[-1])
-
-    def _mark_s(self, new_tokens: int, cached_tokens: int) -> float:
-        key = (new_tokens, cached_tokens)
+        new_shift = max(0, new_tokens.bit_length() - _PROMPT_BITS - 1)
+        shift = max(_LEAST_CONTEXT_BITS, cached_tokens.bit_length() - _PROMPT_BITS - 1)
+        key = (new_shift, new_tokens >> new_shift, shift, cached_tokens >> shift)
         found = self._cached.get(key)
         if found is None:
-            found = self._mixed_s(0, 1, new_tokens, cached_tokens) - self._mixed_s(0, 1, new_tokens, 0)
-            self._cached[key] = found
-        return found
+            new_marks = _marks(new_tokens, _PROMPT_BITS, 0)
+            marks = _marks(cached_tokens, _PROMPT_BITS, _LEAST_CONTEXT_BITS)
+            corners = [self._mark_s(new, mark) for new in new_marks for mark in marks]
+            found = self._cached[key] = (corners[0], corners[1], corners[2], corners[3])
+        low_low, low_high, high_low, high_high = found
+        new_share = new_tokens / (1 << new_shift) - key[1]
+        share = cached_tokens / (1 << shift) - key[3]
+        low = low_low + share * (low_high - low_low)
+        return low + new_share * (high_low + share * (high_high - high_low) - low)
+
+    def _mark_s(self, new_tokens: int, cached_tokens: int) -> float:
+        return self._mixed_s(0, 1, new_tokens, cached_tokens) - self._mixed_s(0, 1, new_tokens, 0)
 
     def _decode_s(self, num_decodes: int, context_tokens: int) -> float:
         return self._seconds(
@@ -232,11 +251,3 @@ def _marks(tokens: int, bits: int, least_bits: int) -> tuple[int, int]:
     shift = max(least_bits, tokens.bit_length() - bits - 1)
     low = tokens >> shift
     return low << shift, (low + 1) << shift
-
-
-def _between(share: float, low: float, high: float) -> float:
-    return low + share * (high - low) if share else low
-
-
-def _triangle(tokens: float) -> float:
-    return tokens * (tokens + 1) / 2

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from infcalc.frozen import frozen
 from infcalc.simulation.fast.content import NOTHING, content_of
+from infcalc.simulation.fast.gate import Gate
 from infcalc.simulation.request import Request
 
 Ints: TypeAlias = NDArray[np.int64]
-Row: TypeAlias = tuple[int, int, int, int, int, int]
-"""Index, arrival, prompt, answer and allowed tokens, content."""
+Row: TypeAlias = tuple[int, int, int, int, int, int, bool]
+"""Index, arrival, prompt, answer and allowed tokens, content, and whether it is let in."""
 _ROWS_AT_ONCE = 8192
 
 
@@ -59,7 +60,11 @@ class Load:
         """Return the number of requests."""
         return len(self.arrival_ps)
 
-    def rows(self) -> Iterator[Row]:
+    def told_tokens(self, index: int) -> int:
+        """Return how many tokens of answer the engine is told to allow."""
+        return int((self.output_tokens if self.allowed_tokens is None else self.allowed_tokens)[index])
+
+    def rows(self, gate: Gate) -> Iterator[Row]:
         """Yield the requests by arrival, those of one moment in the order given."""
         order = None
         if (np.diff(self.arrival_ps) < 0).any():
@@ -67,18 +72,12 @@ class Load:
         for start in range(0, len(self), _ROWS_AT_ONCE):
             end = min(start + _ROWS_AT_ONCE, len(self))
             chosen = np.arange(start, end) if order is None else order[start:end]
-            output = self.output_tokens[chosen]
-            allowed = output if self.allowed_tokens is None else self.allowed_tokens[chosen]
+            prompt, output = self.prompt_tokens[chosen], self.output_tokens[chosen]
+            told = output if self.allowed_tokens is None else self.allowed_tokens[chosen]
+            answer, allowed, enters = gate(prompt, output, told)
             contents = np.full(len(chosen), NOTHING) if self.contents is None else self.contents[chosen]
-            yield from zip(
-                chosen.tolist(),
-                self.arrival_ps[chosen].tolist(),
-                self.prompt_tokens[chosen].tolist(),
-                output.tolist(),
-                allowed.tolist(),
-                contents.tolist(),
-                strict=True,
-            )
+            columns = (chosen, self.arrival_ps[chosen], prompt, answer, allowed, contents, enters)
+            yield from zip(*(column.tolist() for column in columns), strict=True)
 
 
 def load_of(requests: Sequence[Request]) -> Load:

@@ -9,6 +9,8 @@ from infcalc.simulation.fast.reserving import ReservingReplica
 class ContinuousReplica(ReservingReplica):
     """Whole prompts beside the decodes of the others, whenever there is a place and room for the longest answer."""
 
+    __slots__ = ()
+
     def _decide(self) -> list[tuple[Flight, int]]:
         return self._admit_waiting()
 

@@ -5,39 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from infcalc.errors import DoesNotFit
-from infcalc.kvcache.block_pool import blocks_for
 from infcalc.scheduling.scheduler import Scheduler
 from infcalc.scheduling.sequence import Sequence
 from infcalc.scheduling.vllm import VllmScheduler
 
-Gate: TypeAlias = Callable[[int, int, int], tuple[int, int] | None]
-"""From prompt, answer and allowed tokens: the answer's tokens and the allowed ones; None for who is refused."""
+Ints: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
+Gate: TypeAlias = Callable[[Ints, Ints, Ints], tuple[Ints, Ints, Flags]]
+"""From prompt, answer and allowed tokens: the answer's tokens, the allowed ones, and who is let in."""
 
 
 def gate_of(scheduler: Scheduler) -> Gate:
     """Return who is let in, as numbers; :func:`reason_of` has the scheduler itself say why."""
     size, num_blocks = scheduler.kv.block_tokens, scheduler.num_blocks
     if not isinstance(scheduler, VllmScheduler):
-
-        def reserving(prompt: int, answer: int, allowed: int) -> tuple[int, int] | None:
-            return (answer, allowed) if blocks_for(prompt + allowed - 1, size) <= num_blocks else None
-
-        return reserving
+        return lambda prompt, answer, allowed: (answer, allowed, -(-(prompt + allowed - 1) // size) <= num_blocks)
     limits = scheduler.limits
-    most_blocks = num_blocks - int(limits.watermark_fraction * num_blocks)
+    most_tokens = (num_blocks - int(limits.watermark_fraction * num_blocks)) * size
+    if not limits.chunked_prefill:
+        most_tokens = min(most_tokens, limits.budget_tokens)
     length = limits.max_model_len
-    whole_tokens = None if limits.chunked_prefill else limits.budget_tokens
 
-    def vllm(prompt: int, answer: int, allowed: int) -> tuple[int, int] | None:
+    def vllm(prompt: Ints, answer: Ints, allowed: Ints) -> tuple[Ints, Ints, Flags]:
         if length is not None:
-            if prompt >= length:
-                return None
-            allowed = min(allowed, length - prompt)
-        longest = prompt + allowed - 1
-        if blocks_for(longest, size) > most_blocks or (whole_tokens is not None and longest > whole_tokens):
-            return None
-        return min(answer, allowed), allowed
+            allowed = np.minimum(allowed, length - prompt)
+        # Where the prompt alone is too long, nothing is allowed.
+        return np.minimum(answer, allowed), allowed, (allowed > 0) & (prompt + allowed - 1 <= most_tokens)
 
     return vllm
 

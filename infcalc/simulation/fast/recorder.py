@@ -29,29 +29,33 @@ _FIELDS = (
 
 
 class Recorder:
-    """Told of every end; ``columns`` has one entry per request that ended with its answer, in the order of ending."""
+    """Told of every end, in the order of ending."""
 
     def __init__(self) -> None:
         self.intervals = Intervals()
         self.decoded = self.intervals.add
-        self.columns = {name: array("q") for name in _FIELDS}
+        self.flat = array("q")
+        """The fields of one request after those of another."""
         self.rejections: dict[int, RequestRecord] = {}
-        self._put = tuple(column.append for column in self.columns.values())
+        self._extend = self.flat.extend
 
     def ended(self, flight: Flight, end_ps: int) -> None:
         """Take in that a flight has its whole answer and gave its place back."""
-        put = self._put
-        put[0](flight.index)
-        put[1](flight.arrival_ps)
-        put[2](end_ps)
-        put[3](flight.prompt_tokens)
-        put[4](flight.output_tokens)
-        put[5](flight.scheduled_ps)
-        put[6](flight.first_token_ps)
-        put[7](flight.last_token_ps)
-        put[8](flight.num_preemptions)
-        put[9](flight.first_hit_tokens)
-        put[10](flight.computed_tokens)
+        self._extend(
+            (
+                flight.index,
+                flight.arrival_ps,
+                end_ps,
+                flight.prompt_tokens,
+                flight.output_tokens,
+                flight.scheduled_ps,
+                flight.first_token_ps,
+                flight.last_token_ps,
+                flight.num_preemptions,
+                flight.first_hit_tokens,
+                flight.computed_tokens,
+            )
+        )
 
     def waited(self, interval_ps: int) -> None:
         """Take in one longer wait for a token."""
@@ -77,12 +81,13 @@ class Recorder:
         """
         holds(not replica.has_work, "nobody is left in the engine")
         holds(replica.num_free_blocks == replica.blocks.num_blocks, "all blocks are given back")
-        holds(len(self.columns["index"]) + len(self.rejections) == num_requests, "every request ends once")
+        holds(len(self.flat) // len(_FIELDS) + len(self.rejections) == num_requests, "every request ends once")
 
     def records(self) -> tuple[RequestRecord, ...]:
         """Return the records, in the order of the requests."""
         found = list(self.rejections.values())
-        for row in zip(*self.columns.values(), strict=True):
+        numbers = iter(self.flat)
+        for row in zip(*[numbers] * len(_FIELDS), strict=True):
             values = dict(zip(_FIELDS, row, strict=True))
             moments = {name: values.pop(name) for name in ("scheduled_ps", "first_token_ps", "last_token_ps")}
             holds(NEVER not in moments.values(), "who ended has all its moments")

@@ -33,6 +33,36 @@ class Listener(Protocol):
 class FastReplica(ABC):
     """Flights in, news out. ``receive`` and ``advance`` may alternate as they like; time never runs back."""
 
+    __slots__ = (
+        "_behind",
+        "_block_tokens",
+        "_blocked",
+        "_context_tokens",
+        "_decoded",
+        "_ended",
+        "_ends",
+        "_last_decode_serial",
+        "_left_out",
+        "_lines",
+        "_max_num_seqs",
+        "_num_decodes",
+        "_num_serials",
+        "_residues",
+        "_timer",
+        "_waited",
+        "blocks",
+        "busy_ps",
+        "held_block_ps",
+        "most_held_blocks",
+        "now_ps",
+        "num_computing_steps",
+        "num_preemptions",
+        "num_steps",
+        "running",
+        "running_ps",
+        "waiting",
+    )
+
     def __init__(
         self, blocks: CountedBlocks | PrefixBlocks, timer: AffineTimer, listener: Listener, *, max_num_seqs: int
     ) -> None:
@@ -52,7 +82,7 @@ class FastReplica(ABC):
         self.running_ps = 0
         """Running requests summed over time."""
         self._timer = timer
-        self._listener = listener
+        self._ended, self._decoded, self._waited = listener.ended, listener.decoded, listener.waited
         self._max_num_seqs = max_num_seqs
         self._num_decodes = 0
         self._context_tokens = 0
@@ -139,30 +169,32 @@ class FastReplica(ABC):
                 context += cached
             else:
                 prompts.append((share, cached))
-        step_ps = self._line(num_decodes, context).at(context) if num_decodes else 0
+        step_ps = 0
+        if num_decodes:
+            line = self._lines.get(num_decodes)
+            if line is None or not line.first_tokens <= context <= line.last_tokens:
+                line = self._line(num_decodes, context)
+            step_ps = line.base_ps + line.ps_per_token * context
         if prompts:
             step_ps += self._timer.chunks_ps(num_decodes, prompts)
-        self._account(step_ps)
-        self.now_ps = now = now + step_ps
+        held = self.blocks.num_blocks - self.blocks.num_free
+        if held > self.most_held_blocks:
+            self.most_held_blocks = held
+        self.held_block_ps += held * step_ps
+        self.busy_ps += step_ps
+        self.running_ps += len(self.running) * step_ps
+        self.now_ps = now + step_ps
         num_before = self.num_steps
         self.num_steps = num_before + 1
         self.num_computing_steps += 1
         self._context_tokens += num_served
         if left_out or self._behind:
-            num_served -= self._shift(left_out, now - step_ps)
+            num_served -= self._shift(left_out, now)
         if num_served:
-            self._listener.decoded(step_ps, 0, 1, num_served)
+            self._decoded(step_ps, 0, 1, num_served)
         for flight, share in chunks:
             self._computed(flight, share, num_before)
         self._end_due()
-
-    def _account(self, step_ps: int) -> None:
-        held = self.blocks.num_blocks - self.blocks.num_free
-        self.busy_ps += step_ps
-        self.held_block_ps += held * step_ps
-        self.running_ps += len(self.running) * step_ps
-        if held > self.most_held_blocks:
-            self.most_held_blocks = held
 
     def _computed(self, flight: Flight, share: int, num_steps_before: int) -> None:
         before = flight.cached_tokens
@@ -173,64 +205,54 @@ class FastReplica(ABC):
             self._blocked = False
         if cached == flight.num_tokens:
             flight.num_tokens = cached + 1
-            self._token(flight)
+            if flight.first_token_ps == NEVER:
+                flight.first_token_ps = self.now_ps
+            else:
+                self._waited(self.now_ps - flight.last_token_ps)
             self._join(flight)
-
-    def _token(self, flight: Flight) -> None:
-        now = self.now_ps
-        if flight.first_token_ps == NEVER:
-            flight.first_token_ps = now
-        else:
-            self._listener.waited(now - flight.last_token_ps)
 
     def _join(self, flight: Flight) -> None:
         """Let a flight that has just got a token decode from the next step on."""
         steps, cached, serial = self.num_steps, flight.cached_tokens, flight.serial
-        flight.lead = steps - cached
-        flight.end_step = end = steps + flight.output_tokens - (flight.num_tokens - flight.prompt_tokens)
+        lead = flight.lead = steps - cached
+        flight.end_step = end = steps + flight.output_tokens - (cached + 1 - flight.prompt_tokens)
         heappush(self._ends, end << _SERIAL_BITS | serial)
         self._num_decodes += 1
         self._context_tokens += cached
-        self._residues[(cached - steps) % self._block_tokens] += 1
+        self._residues[-lead % self._block_tokens] += 1
         if serial > self._last_decode_serial:
             self._last_decode_serial = serial
         if flight.num_shared_blocks:
             self.blocks.open(flight)
 
-    def _part(self, flight: Flight) -> int:
-        """Take a flight out of those who decode; return its cached tokens."""
-        steps = self.num_steps
-        cached = self._cached(flight)
-        if self.blocks.num_open:
-            self.blocks.close(flight, steps)
-        flight.cached_tokens = cached
+    def _part(self, flight: Flight, lead: int) -> None:
+        """Take a flight out of those who decode."""
+        if flight.num_shared_blocks:
+            self.blocks.close(flight, self.num_steps)
+        cached = flight.cached_tokens = self.num_steps - lead
         flight.num_tokens = cached + 1
         flight.lead = None
         self._num_decodes -= 1
         self._context_tokens -= cached
-        self._residues[(cached - steps) % self._block_tokens] -= 1
-        return cached
+        self._residues[-lead % self._block_tokens] -= 1
 
     def _end_due(self) -> None:
-        ends, due = self._ends, (self.num_steps + 1) << _SERIAL_BITS
+        ends, running, due = self._ends, self.running, (self.num_steps + 1) << _SERIAL_BITS
         while ends and ends[0] < due:
             key = heappop(ends)
-            flight = self.running.get(key & _SERIAL_MASK)
-            if flight is not None and flight.end_step == key >> _SERIAL_BITS:
-                self._part(flight)
+            flight = running.get(key & _SERIAL_MASK)
+            if flight is not None and flight.end_step == key >> _SERIAL_BITS and flight.lead is not None:
+                self._part(flight, flight.lead)
                 flight.last_token_ps = self.now_ps
                 self._complete(flight)
 
     def _complete(self, flight: Flight) -> None:
         """Take in that a flight has its whole answer."""
-        self._leave(flight)
-
-    def _leave(self, flight: Flight) -> None:
-        del self.running[flight.serial]
         self._give_back(flight, again=False)
-        self._listener.ended(flight, self.now_ps)
+        self._ended(flight, self.now_ps)
 
     def _give_back(self, flight: Flight, *, again: bool) -> None:
+        del self.running[flight.serial]
         cached = flight.cached_tokens
         flight.computed_tokens += cached - flight.hit_tokens
         self.blocks.release(flight, cached, self._num_held(flight, cached), again=again)
@@ -266,16 +288,14 @@ class FastReplica(ABC):
                 flight.last_token_ps = start_ps
         back = [flight for flight in behind if flight not in left_out and flight.serial in self.running]
         for flight in back:
-            self._listener.waited(self.now_ps - flight.last_token_ps)
+            self._waited(self.now_ps - flight.last_token_ps)
         self._behind, self._left_out = left_out, []
         return len(back)
 
     # Runs of steps
 
     def _line(self, num_decodes: int, context: int) -> Line:
-        line = self._lines.get(num_decodes)
-        if line is None or not line.first_tokens <= context <= line.last_tokens:
-            line = self._lines[num_decodes] = self._timer.line(num_decodes, context)
+        line = self._lines[num_decodes] = self._timer.line(num_decodes, context)
         return line
 
     def _run_steady(self, limit_ps: int) -> None:
@@ -289,8 +309,12 @@ class FastReplica(ABC):
             heappop(ends)
             key = ends[0]
         num_decodes, context, steps = self._num_decodes, self._context_tokens, self.num_steps
-        line = self._line(num_decodes, context)
-        most = min((key >> _SERIAL_BITS) - steps, (line.last_tokens - context) // num_decodes + 1)
+        line = self._lines.get(num_decodes)
+        if line is None or not line.first_tokens <= context <= line.last_tokens:
+            line = self._line(num_decodes, context)
+        most = (line.last_tokens - context) // num_decodes + 1
+        if (key >> _SERIAL_BITS) - steps < most:
+            most = (key >> _SERIAL_BITS) - steps
         blocks = self.blocks
         free = blocks.num_free
         first_ps = line.base_ps + line.ps_per_token * context
@@ -320,6 +344,6 @@ class FastReplica(ABC):
         self.num_steps = steps + count
         self.num_computing_steps += count
         self._context_tokens = context + count * num_decodes
-        self._listener.decoded(first_ps, more_ps, count, num_decodes)
+        self._decoded(first_ps, more_ps, count, num_decodes)
         if count == most:
             self._end_due()

@@ -10,6 +10,8 @@ from infcalc.simulation.fast.replica import FastReplica
 class ReservingReplica(FastReplica):
     """Nobody grows, so that nobody is ever preempted."""
 
+    __slots__ = ()
+
     def _admit_waiting(self) -> list[tuple[Flight, int]]:
         """Admit from the head of the queue until one does not fit; return their whole prompts."""
         chunks: list[tuple[Flight, int]] = []

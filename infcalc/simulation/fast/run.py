@@ -69,17 +69,16 @@ def run_fast(scheduler: Scheduler, load: Load, timer: AffineTimer, recorder: Rec
 
     """
     replica = replica_of(scheduler, load, timer, recorder)
-    gate = gate_of(scheduler)
     advance, receive = replica.advance, replica.receive
-    for index, arrival, prompt, answer, allowed, content in load.rows():
+    for index, arrival, prompt, answer, allowed, content, enters in load.rows(gate_of(scheduler)):
         if replica.now_ps < arrival:
             advance(arrival)
-        admitted = gate(prompt, answer, allowed)
-        if admitted is None:
-            reason = reason_of(scheduler, index, prompt, allowed)
+        if enters:
+            receive(Flight(index, arrival, prompt, answer, allowed, content), arrival)
+        else:
+            told = load.told_tokens(index)
+            reason = reason_of(scheduler, index, prompt, told)
             recorder.rejected(index, arrival, max(arrival, replica.now_ps), prompt, reason)
-            continue
-        receive(Flight(index, arrival, prompt, *admitted, content), arrival)
     advance(_END_OF_TIME_PS)
     recorder.close(len(load), replica)
     return replica

@@ -9,6 +9,8 @@ from infcalc.simulation.fast.reserving import ReservingReplica
 class StaticReplica(ReservingReplica):
     """A batch starts once nothing runs; whoever has its answer keeps place and blocks until the last one has."""
 
+    __slots__ = ()
+
     def _decide(self) -> list[tuple[Flight, int]]:
         return self._admit_waiting()
 
@@ -19,4 +21,4 @@ class StaticReplica(ReservingReplica):
         del flight
         if not self._num_decodes:
             for one in tuple(self.running.values()):
-                self._leave(one)
+                super()._complete(one)

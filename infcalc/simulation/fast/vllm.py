@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from infcalc.kvcache.block_pool import blocks_for
 from infcalc.scheduling.vllm import VllmLimits
 from infcalc.simulation.fast.blocks import CountedBlocks
 from infcalc.simulation.fast.flight import Flight
@@ -13,6 +12,8 @@ from infcalc.simulation.timing import AffineTimer
 
 class VllmReplica(FastReplica):
     """One budget of tokens for all; where it or the blocks do not suffice, one looks at each who runs, in their order."""
+
+    __slots__ = ("_budget_tokens", "_limits", "_num_spare_blocks", "_prefilling", "_threshold_tokens")
 
     grows = True
 
@@ -25,7 +26,7 @@ class VllmReplica(FastReplica):
         self._threshold_tokens = limits.long_prefill_tokens
         self._num_spare_blocks = int(limits.watermark_fraction * blocks.num_blocks)
         self._prefilling: list[Flight] = []
-        """Who runs and does not decode, in their order."""
+        """Who runs and does not decode, in their order; who has begun to is forgotten before the next step."""
 
     def _num_held(self, flight: Flight, committed_tokens: int) -> int:
         del flight
@@ -33,6 +34,10 @@ class VllmReplica(FastReplica):
 
     def _is_steady(self) -> bool:
         num_decodes = self._num_decodes
+        if self._prefilling:
+            self._prefilling = [
+                flight for flight in self._prefilling if flight.lead is None and flight.serial in self.running
+            ]
         if self._prefilling or self._behind or not 0 < num_decodes <= self._budget_tokens:
             return False
         if self._residues[-self.num_steps % self._block_tokens] > self.blocks.num_free:
@@ -71,25 +76,28 @@ class VllmReplica(FastReplica):
         return chunks
 
     def _admit_waiting(self, budget: int, chunks: list[tuple[Flight, int]]) -> None:
-        limits, blocks, waiting, size = self._limits, self.blocks, self.waiting, self._block_tokens
+        blocks, waiting, size = self.blocks, self.waiting, self._block_tokens
+        reserve, num_spare = self._limits.reserve_full_sequence, self._num_spare_blocks
         if self._blocked and not blocks.num_open:
             return
         while waiting and budget and len(self.running) < self._max_num_seqs:
             flight = waiting[0]
             num_tokens = flight.num_tokens
-            num_hit, num_free_hit = blocks.match(flight, num_tokens, self.num_steps)
-            hit = num_hit * size
+            num_hit = num_free_hit = hit = 0
+            if flight.content >= 0 or flight.private is not None:
+                num_hit, num_free_hit = blocks.match(flight, num_tokens, self.num_steps)
+                hit = num_hit * size
             share = self._wanted(num_tokens - hit)
             if share > budget:
-                if not limits.chunked_prefill:
+                if not self._limits.chunked_prefill:
                     break
                 share = budget
-            num_held = num_tokens if limits.reserve_full_sequence else hit + share
-            needed = blocks_for(num_held, size) - num_hit + num_free_hit + self._num_spare_blocks
+            num_held = num_tokens if reserve else hit + share
+            needed = -(-num_held // size) - num_hit + num_free_hit + num_spare
             if needed > blocks.num_free:
-                self._blocked = limits.reserve_full_sequence
+                self._blocked = reserve
                 break
-            self._admit(flight, num_hit, blocks_for(hit + share, size))
+            self._admit(flight, num_hit, -(-(hit + share) // size))
             chunks.append((flight, share))
             if hit + share < num_tokens:
                 self._prefilling.append(flight)
@@ -100,11 +108,6 @@ class VllmReplica(FastReplica):
         if threshold and num_tokens > threshold and len(self.running) + len(self.waiting) > 1:
             return threshold
         return num_tokens
-
-    def _join(self, flight: Flight) -> None:
-        super()._join(flight)
-        if self._prefilling:
-            self._prefilling = [one for one in self._prefilling if one is not flight]
 
     # Where budget or blocks are short
 
@@ -147,8 +150,7 @@ class VllmReplica(FastReplica):
         else:
             if flight not in self._behind:
                 flight.last_token_ps = self.now_ps
-            self._part(flight)
-        del self.running[flight.serial]
+            self._part(flight, flight.lead)
         self._give_back(flight, again=True)
         flight.cached_tokens = 0
         flight.num_preemptions += 1

@@ -66,10 +66,7 @@ def quickly(make: Callable[[], Scheduler], load: list[Request], timer: AffineTim
     recorder = Recorder()
     replica = run_fast(make(), load_of(load), timer, recorder)
     intervals: Counter[int] = Counter()
-    runs = recorder.intervals
-    for first, more, count, requests in zip(
-        runs.first_ps, runs.more_ps, runs.num_steps, runs.num_requests, strict=True
-    ):
+    for first, more, count, requests in recorder.intervals:
         for place in range(count):
             intervals[first + place * more] += requests
     return Written(
