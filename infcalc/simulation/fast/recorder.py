@@ -1,61 +1,58 @@
-"""What is written down of a run: columns of requests, and the intervals between tokens as runs of steps."""
+"""What is written down of a run: each request, or only the samples that percentiles need; and intervals of tokens."""
 
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
+from math import nan
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from infcalc.kvcache.invariant import holds
-from infcalc.simulation.fast.flight import NEVER, Flight
 from infcalc.simulation.fast.intervals import Intervals
+from infcalc.simulation.fast.samples import Floats, Ints, Samples
 from infcalc.simulation.records import Outcome, RequestRecord
 
 if TYPE_CHECKING:
+    from infcalc.simulation.fast.flight import Flight
     from infcalc.simulation.fast.replica import FastReplica
 
-_FIELDS = (
+FIELDS = (
     "index",
     "arrival_ps",
-    "end_ps",
-    "prompt_tokens",
-    "output_tokens",
     "scheduled_ps",
     "first_token_ps",
     "last_token_ps",
+    "end_ps",
+    "prompt_tokens",
+    "output_tokens",
     "num_preemptions",
     "hit_tokens",
     "computed_tokens",
 )
 
 
-class Recorder:
-    """Told of every end, in the order of ending."""
+class SampleRecorder:
+    """Keeps four samples of a request that got its answer, 8 bytes each, and forgets it."""
 
     def __init__(self) -> None:
         self.intervals = Intervals()
         self.decoded = self.intervals.add
+        self.num_rejected = 0
         self.flat = array("q")
-        """The fields of one request after those of another."""
-        self.rejections: dict[int, RequestRecord] = {}
         self._extend = self.flat.extend
+        self._tpot_ps = array("d")
+
+    width = 3
+    """Whole numbers written for each request: time to its first token, in the queue, and to its end."""
 
     def ended(self, flight: Flight, end_ps: int) -> None:
         """Take in that a flight has its whole answer and gave its place back."""
-        self._extend(
-            (
-                flight.index,
-                flight.arrival_ps,
-                end_ps,
-                flight.prompt_tokens,
-                flight.output_tokens,
-                flight.scheduled_ps,
-                flight.first_token_ps,
-                flight.last_token_ps,
-                flight.num_preemptions,
-                flight.first_hit_tokens,
-                flight.computed_tokens,
-            )
-        )
+        arrival, first = flight.arrival_ps, flight.first_token_ps
+        between, tokens = flight.last_token_ps - first, flight.output_tokens - 1
+        self._extend((first - arrival, flight.scheduled_ps - arrival, end_ps - arrival))
+        self._tpot_ps.append(between / tokens if tokens else nan)
 
     def waited(self, interval_ps: int) -> None:
         """Take in one longer wait for a token."""
@@ -63,14 +60,22 @@ class Recorder:
 
     def rejected(self, index: int, arrival_ps: int, end_ps: int, prompt_tokens: int, reason: str) -> None:
         """Take in that a request was refused."""
-        self.rejections[index] = RequestRecord(
-            index=index,
-            outcome=Outcome.REJECTED,
-            arrival_ps=arrival_ps,
-            end_ps=end_ps,
-            prompt_tokens=prompt_tokens,
-            reason=reason,
-        )
+        del index, arrival_ps, end_ps, prompt_tokens, reason
+        self.num_rejected += 1
+
+    @property
+    def num_finished(self) -> int:
+        """Requests that got their answer."""
+        return len(self.flat) // self.width
+
+    def samples(self) -> Samples:
+        """Return the samples of all requests that got their answer."""
+        ttft, queue, e2e = np.frombuffer(self.flat, dtype=np.int64).reshape(-1, self.width).T
+        return Samples(ttft_ps=ttft, queue_ps=queue, e2e_ps=e2e, tpot_ps=np.frombuffer(self._tpot_ps))
+
+    def interval_runs(self) -> Ints:
+        """Return the intervals between tokens, four numbers a run."""
+        return np.frombuffer(self.intervals.flat, dtype=np.int64)
 
     def close(self, num_requests: int, replica: FastReplica) -> None:
         """Check what must hold after a run.
@@ -81,15 +86,95 @@ class Recorder:
         """
         holds(not replica.has_work, "nobody is left in the engine")
         holds(replica.num_free_blocks == replica.blocks.num_blocks, "all blocks are given back")
-        holds(len(self.flat) // len(_FIELDS) + len(self.rejections) == num_requests, "every request ends once")
+        holds(self.num_finished + self.num_rejected == num_requests, "every request ends once")
+
+
+class Recorder(SampleRecorder):
+    """Keeps every request: 88 bytes each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rejections: list[RequestRecord] = []
+
+    width = len(FIELDS)
+
+    def ended(self, flight: Flight, end_ps: int) -> None:
+        """Take in that a flight has its whole answer and gave its place back."""
+        self._extend(
+            (
+                flight.index,
+                flight.arrival_ps,
+                flight.scheduled_ps,
+                flight.first_token_ps,
+                flight.last_token_ps,
+                end_ps,
+                flight.prompt_tokens,
+                flight.output_tokens,
+                flight.num_preemptions,
+                flight.first_hit_tokens,
+                flight.computed_tokens,
+            )
+        )
+
+    def rejected(self, index: int, arrival_ps: int, end_ps: int, prompt_tokens: int, reason: str) -> None:
+        """Take in that a request was refused."""
+        self.num_rejected += 1
+        self.rejections.append(
+            RequestRecord(
+                index=index,
+                outcome=Outcome.REJECTED,
+                arrival_ps=arrival_ps,
+                end_ps=end_ps,
+                prompt_tokens=prompt_tokens,
+                reason=reason,
+            )
+        )
+
+    def columns(self) -> dict[str, Ints]:
+        """Return a column for each of ``FIELDS``, in the order of ending: views, nothing is copied."""
+        rows = np.frombuffer(self.flat, dtype=np.int64).reshape(-1, self.width)
+        return dict(zip(FIELDS, rows.T, strict=True))
+
+    def samples(self) -> Samples:
+        """Return the samples of all requests that got their answer."""
+        one = self.columns()
+        return Samples(
+            ttft_ps=one["first_token_ps"] - one["arrival_ps"],
+            queue_ps=one["scheduled_ps"] - one["arrival_ps"],
+            e2e_ps=one["end_ps"] - one["arrival_ps"],
+            tpot_ps=_per_token(one["last_token_ps"] - one["first_token_ps"], one["output_tokens"] - 1),
+        )
+
+    def close(self, num_requests: int, replica: FastReplica) -> None:
+        """Check what must hold after a run, of every request.
+
+        Raises:
+            AssertionError: a law is broken.
+
+        """
+        super().close(num_requests, replica)
+        one = self.columns()
+        seen = np.zeros(num_requests, dtype=np.int8)
+        np.add.at(seen, one["index"], 1)
+        np.add.at(seen, [record.index for record in self.rejections], 1)
+        holds(bool((seen == 1).all()), "every request ends once")
+        for before, after in pairwise(FIELDS[1:6]):
+            holds(bool((one[before] <= one[after]).all()), f"{before} is no later than {after}")
+        holds(bool((one["hit_tokens"] < one["prompt_tokens"]).all()), "the last prompt token is computed")
+        needed = one["prompt_tokens"] + one["output_tokens"] - 1 - one["hit_tokens"]
+        calm = one["num_preemptions"] == 0
+        holds(bool((one["computed_tokens"] >= one["output_tokens"]).all()), "each token takes a computation")
+        holds(bool((one["computed_tokens"] == needed)[calm].all()), "each token is found or computed, once")
 
     def records(self) -> tuple[RequestRecord, ...]:
         """Return the records, in the order of the requests."""
-        found = list(self.rejections.values())
+        found = list(self.rejections)
         numbers = iter(self.flat)
-        for row in zip(*[numbers] * len(_FIELDS), strict=True):
-            values = dict(zip(_FIELDS, row, strict=True))
-            moments = {name: values.pop(name) for name in ("scheduled_ps", "first_token_ps", "last_token_ps")}
-            holds(NEVER not in moments.values(), "who ended has all its moments")
-            found.append(RequestRecord(outcome=Outcome.FINISHED, **values, **moments))
+        for row in zip(*[numbers] * self.width, strict=True):
+            found.append(RequestRecord(outcome=Outcome.FINISHED, **dict(zip(FIELDS, row, strict=True))))
         return tuple(sorted(found, key=lambda record: record.index))
+
+
+def _per_token(between_ps: Ints, num_tokens: Ints) -> Floats:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(num_tokens > 0, between_ps / num_tokens, np.nan)

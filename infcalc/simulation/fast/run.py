@@ -13,7 +13,7 @@ from infcalc.simulation.fast.continuous import ContinuousReplica
 from infcalc.simulation.fast.flight import Flight
 from infcalc.simulation.fast.gate import gate_of, reason_of
 from infcalc.simulation.fast.prefixes import PrefixBlocks
-from infcalc.simulation.fast.recorder import Recorder
+from infcalc.simulation.fast.recorder import SampleRecorder
 from infcalc.simulation.fast.replica import FastReplica, Listener
 from infcalc.simulation.fast.static import StaticReplica
 from infcalc.simulation.fast.vllm import VllmReplica
@@ -58,7 +58,7 @@ def replica_of(scheduler: Scheduler, load: Load, timer: AffineTimer, listener: L
     return kind(blocks, timer, listener, max_num_seqs=scheduler.max_num_seqs)
 
 
-def run_fast(scheduler: Scheduler, load: Load, timer: AffineTimer, recorder: Recorder) -> FastReplica:
+def run_fast(scheduler: Scheduler, load: Load, timer: AffineTimer, recorder: SampleRecorder) -> FastReplica:
     """Serve a load with the rules of a fresh ``scheduler``, tell ``recorder``, and return the replica at its end.
 
     The records are those of :func:`infcalc.simulation.oracle.run_step_by_step`, bit for bit.
