@@ -29,16 +29,16 @@ class KvCacheManager:
 
     __slots__ = (
         "_copies",
-        "drop_last_hit",
         "_tables",
-        "window_tokens",
         "block_tokens",
+        "drop_last_hit",
         "hits",
         "num_copies",
         "num_preemptions",
         "pool",
         "prefix_caching",
         "readmission_hits",
+        "window_tokens",
     )
 
     def __init__(

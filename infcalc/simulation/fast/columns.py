@@ -24,8 +24,8 @@ class Load:
     """The requests of a run, in any order of arrival.
 
     ``contents`` names for each the deepest node of ``parents`` and ``sizes_tokens`` that its prompt and answer pass,
-    -1 for none: beyond it, its tokens are its own. A node holds the tokens after its parent's, and a parent has a smaller
-    number than its children. ``allowed_tokens``: what engines are told to expect of an answer; None: the truth.
+    -1 for none: beyond it, its tokens are its own. A node holds the tokens after its parent's, and a parent has a
+    smaller number than its children. ``allowed_tokens``: what engines are told to expect of an answer; None: the truth.
 
     Raises:
         ValueError: columns that no run can have.
@@ -51,10 +51,27 @@ class Load:
             raise ValueError("a request comes at 0 or later, with at least one token of prompt and one of answer")
         if self.allowed_tokens is not None and (self.allowed_tokens < self.output_tokens).any():
             raise ValueError("an answer is longer than what is allowed")
+        self._check_contents()
+
+    def _check_contents(self) -> None:
+        if len(self.parents) != len(self.sizes_tokens) or any(size < 1 for size in self.sizes_tokens):
+            raise ValueError(
+                f"{len(self.parents)} nodes with {len(self.sizes_tokens)} sizes, each of one token at least"
+            )
         if any(not NOTHING <= parent < node for node, parent in enumerate(self.parents)):
             raise ValueError("a parent comes before its children")
-        if self.contents is not None and count and not -1 <= self.contents.min() <= self.contents.max() < len(self.parents):
+        contents = self.contents
+        if contents is None or not len(contents):
+            return
+        if not NOTHING <= contents.min() <= contents.max() < len(self.parents):
             raise ValueError("a content that is not in the tree")
+        depths: list[int] = []
+        for parent, size in zip(self.parents, self.sizes_tokens, strict=True):
+            depths.append(size + (depths[parent] if parent >= 0 else 0))
+        # The last entry stands for a request that shares nothing.
+        shared = np.array([*depths, 0], dtype=np.int64)[contents]
+        if (shared > self.prompt_tokens + self.output_tokens).any():
+            raise ValueError("a request shares more tokens than it has")
 
     def __len__(self) -> int:
         """Return the number of requests."""

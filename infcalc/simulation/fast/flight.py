@@ -34,7 +34,7 @@ class Flight:
     holdings: list[Holding] | None = None
     private: PrivateRun | None = None
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - called for every request
         self, index: int, arrival_ps: int, prompt_tokens: int, output_tokens: int, room_tokens: int, content: int
     ) -> None:
         self.index = index

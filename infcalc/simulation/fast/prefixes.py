@@ -3,8 +3,8 @@
 A block is known by what lies before it, so that requests share blocks exactly as far as their contents share nodes of
 one tree; a block belongs to the node that holds its last token. Beyond its deepest node a flight's blocks are its own:
 only a flight that was preempted looks for them again. Free blocks that cannot be found are handed out first, then the
-findable ones in the order in which they were given back, each flight's last block first (:mod:`infcalc.kvcache.block_pool`).
-Of several copies the oldest is found. Hence, wherever a block can be found, all before it can.
+findable ones in the order in which they were given back, each flight's last block first
+(:mod:`infcalc.kvcache.block_pool`). Of several copies the oldest is found. Hence, wherever a block can be found, all before it can.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class PrefixBlocks:
             if node.open:
                 self._publish_open(node, num_steps)
             for part in node.parts:
-                end = part.high if part.high < most else most
+                end = min(part.high, most)
                 if end > found:
                     if not part.copies[0].references:
                         num_free += end - found
@@ -232,7 +232,7 @@ class PrefixBlocks:
                     self._publish_open(node, num_steps)
 
     def _publish_open(self, node: Node, num_steps: int, before_serial: int | None = None) -> None:
-        """Publish what those who decode have filled: who is ahead fills each block first, then who was admitted first."""
+        """Publish what those who decode have filled: who is ahead was first, of equals who was admitted first."""
         flights = sorted(node.open.values(), key=lambda one: (one.lead, one.serial))
         for flight in flights:
             if before_serial is not None and flight.serial >= before_serial:

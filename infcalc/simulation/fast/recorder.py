@@ -170,8 +170,8 @@ class Recorder(SampleRecorder):
         """Return the records, in the order of the requests."""
         found = list(self.rejections)
         numbers = iter(self.flat)
-        for row in zip(*[numbers] * self.width, strict=True):
-            found.append(RequestRecord(outcome=Outcome.FINISHED, **dict(zip(FIELDS, row, strict=True))))
+        rows = zip(*[numbers] * self.width, strict=True)
+        found += [RequestRecord(outcome=Outcome.FINISHED, **dict(zip(FIELDS, row, strict=True))) for row in rows]
         return tuple(sorted(found, key=lambda record: record.index))
 
 

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import Protocol
 
 from infcalc.simulation.fast.blocks import CountedBlocks
-from infcalc.simulation.fast.decoding import Stretch, stretch_of
+from infcalc.simulation.fast.decoding import stretch_of
 from infcalc.simulation.fast.flight import NEVER, Flight
 from infcalc.simulation.fast.prefixes import PrefixBlocks
 from infcalc.simulation.timing import AffineTimer, Line
@@ -148,22 +148,36 @@ class FastReplica(ABC):
 
     def _step(self) -> None:
         chunks = self._decide()
-        num_decodes, context = self._num_decodes, self._context_tokens
+        num_served, context = self._num_decodes, self._context_tokens
         left_out = self._left_out
         for flight in left_out:
-            num_decodes -= 1
+            num_served -= 1
             context -= self._cached(flight)
-        if not chunks and not num_decodes:
+        if not chunks and not num_served:
             # Blocks were taken back, and nothing else.
             self.num_steps += 1
             return
-        num_served = num_decodes
-        now = self.now_ps
+        start_ps = self.now_ps
+        step_ps = self._priced(chunks, num_served, context)
+        num_before = self.num_steps
+        blocks = self.blocks
+        self._count(1, step_ps, (blocks.num_blocks - blocks.num_free) * step_ps)
+        self._context_tokens += num_served
+        if left_out or self._behind:
+            num_served -= self._shift(left_out, start_ps)
+        if num_served:
+            self._decoded(step_ps, 0, 1, num_served)
+        for flight, share in chunks:
+            self._computed(flight, share, num_before)
+        self._end_due()
+
+    def _priced(self, chunks: list[tuple[Flight, int]], num_decodes: int, context: int) -> int:
+        """Return the time of a step. A single token after others counts as a decode, whatever it is."""
         prompts = []
         for flight, share in chunks:
             cached = flight.cached_tokens
             if flight.scheduled_ps < 0:
-                flight.scheduled_ps = now
+                flight.scheduled_ps = self.now_ps
             if share == 1 and cached:
                 num_decodes += 1
                 context += cached
@@ -177,24 +191,18 @@ class FastReplica(ABC):
             step_ps = line.base_ps + line.ps_per_token * context
         if prompts:
             step_ps += self._timer.chunks_ps(num_decodes, prompts)
+        return step_ps
+
+    def _count(self, num_steps: int, lasted_ps: int, held_block_ps: int) -> None:
+        """Let steps be over."""
         held = self.blocks.num_blocks - self.blocks.num_free
-        if held > self.most_held_blocks:
-            self.most_held_blocks = held
-        self.held_block_ps += held * step_ps
-        self.busy_ps += step_ps
-        self.running_ps += len(self.running) * step_ps
-        self.now_ps = now + step_ps
-        num_before = self.num_steps
-        self.num_steps = num_before + 1
-        self.num_computing_steps += 1
-        self._context_tokens += num_served
-        if left_out or self._behind:
-            num_served -= self._shift(left_out, now)
-        if num_served:
-            self._decoded(step_ps, 0, 1, num_served)
-        for flight, share in chunks:
-            self._computed(flight, share, num_before)
-        self._end_due()
+        self.most_held_blocks = max(self.most_held_blocks, held)
+        self.held_block_ps += held_block_ps
+        self.busy_ps += lasted_ps
+        self.running_ps += len(self.running) * lasted_ps
+        self.now_ps += lasted_ps
+        self.num_steps += num_steps
+        self.num_computing_steps += num_steps
 
     def _computed(self, flight: Flight, share: int, num_steps_before: int) -> None:
         before = flight.cached_tokens
@@ -220,8 +228,7 @@ class FastReplica(ABC):
         self._num_decodes += 1
         self._context_tokens += cached
         self._residues[-lead % self._block_tokens] += 1
-        if serial > self._last_decode_serial:
-            self._last_decode_serial = serial
+        self._last_decode_serial = max(self._last_decode_serial, serial)
         if flight.num_shared_blocks:
             self.blocks.open(flight)
 
@@ -312,37 +319,23 @@ class FastReplica(ABC):
         line = self._lines.get(num_decodes)
         if line is None or not line.first_tokens <= context <= line.last_tokens:
             line = self._line(num_decodes, context)
-        most = (line.last_tokens - context) // num_decodes + 1
-        if (key >> _SERIAL_BITS) - steps < most:
-            most = (key >> _SERIAL_BITS) - steps
+        most = min((line.last_tokens - context) // num_decodes + 1, (key >> _SERIAL_BITS) - steps)
         blocks = self.blocks
-        free = blocks.num_free
         first_ps = line.base_ps + line.ps_per_token * context
         more_ps = line.ps_per_token * num_decodes
-        ran: Stretch = stretch_of(
+        count, lasted_ps, taken, held_block_ps = stretch_of(
             first_ps,
             more_ps,
             most,
             limit_ps - self.now_ps,
             self._residues if self.grows else None,
             steps,
-            free,
-            blocks.num_blocks - free,
+            blocks.num_free,
+            blocks.num_blocks - blocks.num_free,
         )
-        count, lasted_ps, taken, held_block_ps = ran
         if taken:
             blocks.take(taken)
-            held = blocks.num_blocks - blocks.num_free
-        else:
-            held = blocks.num_blocks - free
-        if held > self.most_held_blocks:
-            self.most_held_blocks = held
-        self.held_block_ps += held_block_ps
-        self.busy_ps += lasted_ps
-        self.running_ps += len(running) * lasted_ps
-        self.now_ps += lasted_ps
-        self.num_steps = steps + count
-        self.num_computing_steps += count
+        self._count(count, lasted_ps, held_block_ps)
         self._context_tokens = context + count * num_decodes
         self._decoded(first_ps, more_ps, count, num_decodes)
         if count == most:

@@ -25,8 +25,8 @@ _END_OF_TIME_PS = 2**80
 def is_fast(scheduler: Scheduler) -> bool:
     """Return whether a scheduler's rules are known in aggregate; the others run step by step.
 
-    They are static, continuous and vLLM batching, first come, first served, over blocks that are found by hash chains of
-    full attention.
+    They are static, continuous and vLLM batching, first come, first served, over blocks that are found by hash chains
+    of full attention.
     """
     kv = scheduler.kv
     if not isinstance(kv, KvCacheManager) or kv.window_tokens is not None or kv.drop_last_hit:
@@ -44,7 +44,9 @@ def replica_of(scheduler: Scheduler, load: Load, timer: AffineTimer, listener: L
 
     """
     if not is_fast(scheduler) or scheduler.has_work:
-        raise ValueError(f"{type(scheduler).__name__}: not one of those that are known in aggregate, or not a fresh one")
+        raise ValueError(
+            f"{type(scheduler).__name__}: not one of those that are known in aggregate, or not a fresh one"
+        )
     kv = scheduler.kv
     finds = isinstance(kv, KvCacheManager) and kv.prefix_caching
     blocks: CountedBlocks | PrefixBlocks

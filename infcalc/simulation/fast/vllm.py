@@ -11,7 +11,7 @@ from infcalc.simulation.timing import AffineTimer
 
 
 class VllmReplica(FastReplica):
-    """One budget of tokens for all; where it or the blocks do not suffice, one looks at each who runs, in their order."""
+    """One budget of tokens for all; where it or the blocks are short, each who runs is looked at, in order."""
 
     __slots__ = ("_budget_tokens", "_limits", "_num_spare_blocks", "_prefilling", "_threshold_tokens")
 

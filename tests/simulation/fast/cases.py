@@ -78,7 +78,14 @@ def case_of(seed: int) -> Case:
             return ContinuousScheduler(kv, max_num_seqs=seats)
         return VllmScheduler(kv, limits)
 
-    timer = chance.choice([SteadyTimer(1000), SteadyTimer(1), MadeUpTimer(64), MadeUpTimer(10**9), StepTimer(engine)])
+    timers: list[AffineTimer] = [
+        SteadyTimer(1000),
+        SteadyTimer(1),
+        MadeUpTimer(64),
+        MadeUpTimer(10**9),
+        StepTimer(engine),
+    ]
+    timer = chance.choice(timers)
     step = timer(BatchShape(num_decodes=2, decode_context_tokens=longest))
     pace = chance.choice([0, 0, 1, 5, 30, 200]) * step // 4
     return Case(f"{seed} {kind} {limits if kind == 'vllm' else seats}", make, load(chance, longest, pace), timer)
