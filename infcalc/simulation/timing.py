@@ -106,12 +106,13 @@ class StepTimer:
     each adds what its own cached tokens take.
     """
 
-    __slots__ = ("_cached", "_divisions", "_lines", "_plain", "_prompts", "_seconds")
+    __slots__ = ("_cached", "_divisions", "_lines", "_mixed", "_plain", "_prompts", "_seconds")
 
     def __init__(self, seconds: StepSeconds) -> None:
         self._seconds = seconds
         self._lines: dict[tuple[int, int], Line] = {}
         self._plain: dict[int, float] = {}
+        self._mixed: dict[tuple[int, int, float, int], float] = {}
         self._prompts: dict[tuple[int, int, int], Line] = {}
         self._divisions: dict[tuple[int, int], tuple[float, float, float, float]] = {}
         self._cached: dict[tuple[int, int, int, int], tuple[float, float, float, float]] = {}
@@ -164,26 +165,22 @@ class StepTimer:
             number = len(chunks)
             divided_s, per_pair_s = self._division(number, tokens)
             more_s += divided_s + (pairs - tokens * (tokens / number + 1)) / 2 * per_pair_s
-        line = self._prompt_line(num_decodes, tokens)
+        shift = max(0, tokens.bit_length() - _PROMPT_BITS - 1)
+        line = self._prompts.get((num_decodes, shift, tokens >> shift)) or self._prompt_line(num_decodes, tokens)
         plain_ps = line.base_ps + line.ps_per_token * tokens
         return max(0, plain_ps + round(more_s * PS_PER_S)) if more_s else plain_ps
 
     def _prompt_line(self, num_decodes: int, new_tokens: int) -> Line:
         """Return what one whole prompt adds, between two marks."""
-        shift = max(0, new_tokens.bit_length() - _PROMPT_BITS - 1)
-        key = (num_decodes, shift, new_tokens >> shift)
-        found = self._prompts.get(key)
-        if found is None:
-            low, high = _marks(new_tokens, _PROMPT_BITS, 0)
-            first_ps, next_ps = (max(0, round(self._prompt_s(num_decodes, mark) * PS_PER_S)) for mark in (low, high))
-            ps_per_token = round((next_ps - first_ps) / (high - low))
-            found = self._prompts[key] = Line(
-                first_tokens=low,
-                last_tokens=high - 1,
-                base_ps=first_ps - ps_per_token * low,
-                ps_per_token=ps_per_token,
-            )
-        return found
+        low, high = _marks(new_tokens, _PROMPT_BITS, 0)
+        first_ps, next_ps = (max(0, round(self._prompt_s(num_decodes, mark) * PS_PER_S)) for mark in (low, high))
+        ps_per_token = round((next_ps - first_ps) / (high - low))
+        line = Line(
+            first_tokens=low, last_tokens=high - 1, base_ps=first_ps - ps_per_token * low, ps_per_token=ps_per_token
+        )
+        shift = (high - low).bit_length() - 1
+        self._prompts[num_decodes, shift, low >> shift] = line
+        return line
 
     def _prompt_s(self, num_decodes: int, new_tokens: int) -> float:
         plain = self._plain.get(num_decodes)
@@ -233,13 +230,18 @@ class StepTimer:
         )
 
     def _mixed_s(self, num_decodes: int, num_prefills: int, new_tokens: float, cached_tokens: int) -> float:
-        return self._seconds(
-            num_decodes=num_decodes,
-            context_tokens=_REFERENCE_TOKENS if num_decodes else 0,
-            num_prefills=num_prefills,
-            new_tokens=new_tokens,
-            cached_tokens=cached_tokens,
-        )
+        """Return the price of a step with prompts; neighbours share their marks, so that each is asked for once."""
+        key = (num_decodes, num_prefills, new_tokens, cached_tokens)
+        found = self._mixed.get(key)
+        if found is None:
+            found = self._mixed[key] = self._seconds(
+                num_decodes=num_decodes,
+                context_tokens=_REFERENCE_TOKENS if num_decodes else 0,
+                num_prefills=num_prefills,
+                new_tokens=new_tokens,
+                cached_tokens=cached_tokens,
+            )
+        return found
 
 
 def _marks(tokens: int, bits: int, least_bits: int) -> tuple[int, int]:

@@ -29,7 +29,7 @@ class Flight:
     scheduled_ps = first_token_ps = last_token_ps = NEVER
     num_preemptions = computed_tokens = hit_tokens = first_hit_tokens = 0
     num_held_blocks = 0
-    """Blocks of its reservation, where a policy reserves."""
+    """Blocks of its reservation; 0 where it holds just those of its cached tokens."""
     num_shared_blocks = 0
     holdings: list[Holding] | None = None
     private: PrivateRun | None = None

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 class Intervals:
     """Runs of steps: the first interval, what each next one is longer, how many, and how many requests waited each."""
 
-    __slots__ = ("_extend", "flat")
+    __slots__ = ("add", "flat")
 
     def __init__(self) -> None:
         self.flat = array("q")
         """Four numbers a run, one after the other."""
-        self._extend = self.flat.extend
-
-    def add(self, first_ps: int, more_ps: int, num_steps: int, num_requests: int) -> None:
+        self.add: Callable[[tuple[int, int, int, int]], None] = self.flat.extend
         """Add a run."""
-        self._extend((first_ps, more_ps, num_steps, num_requests))
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield the runs."""

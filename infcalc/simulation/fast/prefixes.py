@@ -4,7 +4,8 @@ A block is known by what lies before it, so that requests share blocks exactly a
 one tree; a block belongs to the node that holds its last token. Beyond its deepest node a flight's blocks are its own:
 only a flight that was preempted looks for them again. Free blocks that cannot be found are handed out first, then the
 findable ones in the order in which they were given back, each flight's last block first
-(:mod:`infcalc.kvcache.block_pool`). Of several copies the oldest is found. Hence, wherever a block can be found, all before it can.
+(:mod:`infcalc.kvcache.block_pool`). Of several copies the oldest is found. Hence, wherever a block can be found, all
+before it can.
 """
 
 from __future__ import annotations

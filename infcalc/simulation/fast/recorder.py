@@ -56,7 +56,7 @@ class SampleRecorder:
 
     def waited(self, interval_ps: int) -> None:
         """Take in one longer wait for a token."""
-        self.intervals.add(interval_ps, 0, 1, 1)
+        self.intervals.add((interval_ps, 0, 1, 1))
 
     def rejected(self, index: int, arrival_ps: int, end_ps: int, prompt_tokens: int, reason: str) -> None:
         """Take in that a request was refused."""

@@ -23,8 +23,8 @@ class Listener(Protocol):
     def ended(self, flight: Flight, end_ps: int) -> None:
         """Take in that a flight has its whole answer and gave its place back."""
 
-    def decoded(self, first_ps: int, more_ps: int, num_steps: int, num_decodes: int) -> None:
-        """Take in steps: the first takes ``first_ps``, each next ``more_ps`` more; each decode waited that long."""
+    def decoded(self, run: tuple[int, int, int, int], /) -> None:
+        """Take in a run of steps: the first takes so long, each next so much longer, steps, and who waited."""
 
     def waited(self, interval_ps: int) -> None:
         """Take in one longer wait for a token: the request was preempted or left out meanwhile."""
@@ -51,11 +51,11 @@ class FastReplica(ABC):
         "_timer",
         "_waited",
         "blocks",
-        "busy_ps",
         "held_block_ps",
+        "idle_ps",
         "most_held_blocks",
         "now_ps",
-        "num_computing_steps",
+        "num_empty_steps",
         "num_preemptions",
         "num_steps",
         "running",
@@ -73,9 +73,10 @@ class FastReplica(ABC):
         """By serial, in the order of admission."""
         self.num_steps = 0
         """Steps that were planned; those who decode advance by one token in each."""
-        self.num_computing_steps = 0
+        self.num_empty_steps = 0
+        """Steps that only took blocks back."""
         self.num_preemptions = 0
-        self.busy_ps = 0
+        self.idle_ps = 0
         self.held_block_ps = 0
         """Held blocks summed over time."""
         self.most_held_blocks = 0
@@ -113,19 +114,31 @@ class FastReplica(ABC):
         """Blocks that can be had."""
         return self.blocks.num_free
 
+    @property
+    def busy_ps(self) -> int:
+        """Picoseconds in which steps were computed."""
+        return self.now_ps - self.idle_ps
+
+    @property
+    def num_computing_steps(self) -> int:
+        """Steps that computed something."""
+        return self.num_steps - self.num_empty_steps
+
     def receive(self, flight: Flight, now_ps: int) -> None:
         """Let a flight wait, from ``now_ps`` on: call :meth:`advance` up to it before."""
         if not self.running and not self.waiting and now_ps > self.now_ps:
+            self.idle_ps += now_ps - self.now_ps
             self.now_ps = now_ps
         self.waiting.append(flight)
 
     def advance(self, limit_ps: int) -> None:
         """Compute all steps that begin before ``limit_ps``."""
+        is_steady, run_steady, step = self._is_steady, self._run_steady, self._step
         while self.now_ps < limit_ps and (self.running or self.waiting):
-            if self._is_steady():
-                self._run_steady(limit_ps)
+            if is_steady():
+                run_steady(limit_ps)
             else:
-                self._step()
+                step()
 
     # What a policy decides
 
@@ -136,10 +149,6 @@ class FastReplica(ABC):
     @abstractmethod
     def _is_steady(self) -> bool:
         """Whether the next steps decode and nothing else until somebody ends or comes, or blocks run out."""
-
-    @abstractmethod
-    def _num_held(self, flight: Flight, committed_tokens: int) -> int:
-        """Return the blocks that a flight holds."""
 
     grows = False
     """Whether those who decode take blocks as they go."""
@@ -156,17 +165,23 @@ class FastReplica(ABC):
         if not chunks and not num_served:
             # Blocks were taken back, and nothing else.
             self.num_steps += 1
+            self.num_empty_steps += 1
             return
         start_ps = self.now_ps
         step_ps = self._priced(chunks, num_served, context)
         num_before = self.num_steps
-        blocks = self.blocks
-        self._count(1, step_ps, (blocks.num_blocks - blocks.num_free) * step_ps)
+        held = self.blocks.num_blocks - self.blocks.num_free
+        if held > self.most_held_blocks:  # noqa: PLR1730 - faster, here and below
+            self.most_held_blocks = held
+        self.held_block_ps += held * step_ps
+        self.running_ps += len(self.running) * step_ps
+        self.now_ps = start_ps + step_ps
+        self.num_steps = num_before + 1
         self._context_tokens += num_served
         if left_out or self._behind:
             num_served -= self._shift(left_out, start_ps)
         if num_served:
-            self._decoded(step_ps, 0, 1, num_served)
+            self._decoded((step_ps, 0, 1, num_served))
         for flight, share in chunks:
             self._computed(flight, share, num_before)
         self._end_due()
@@ -193,17 +208,6 @@ class FastReplica(ABC):
             step_ps += self._timer.chunks_ps(num_decodes, prompts)
         return step_ps
 
-    def _count(self, num_steps: int, lasted_ps: int, held_block_ps: int) -> None:
-        """Let steps be over."""
-        held = self.blocks.num_blocks - self.blocks.num_free
-        self.most_held_blocks = max(self.most_held_blocks, held)
-        self.held_block_ps += held_block_ps
-        self.busy_ps += lasted_ps
-        self.running_ps += len(self.running) * lasted_ps
-        self.now_ps += lasted_ps
-        self.num_steps += num_steps
-        self.num_computing_steps += num_steps
-
     def _computed(self, flight: Flight, share: int, num_steps_before: int) -> None:
         before = flight.cached_tokens
         cached = flight.cached_tokens = before + share
@@ -211,39 +215,40 @@ class FastReplica(ABC):
             self.blocks.commit(flight, before, num_steps_before)
             # Who waits may find more now.
             self._blocked = False
-        if cached == flight.num_tokens:
-            flight.num_tokens = cached + 1
-            if flight.first_token_ps == NEVER:
-                flight.first_token_ps = self.now_ps
-            else:
-                self._waited(self.now_ps - flight.last_token_ps)
-            self._join(flight)
-
-    def _join(self, flight: Flight) -> None:
-        """Let a flight that has just got a token decode from the next step on."""
-        steps, cached, serial = self.num_steps, flight.cached_tokens, flight.serial
+        if cached < flight.num_tokens:
+            return
+        flight.num_tokens = cached + 1
+        if flight.first_token_ps == NEVER:
+            flight.first_token_ps = self.now_ps
+        else:
+            self._waited(self.now_ps - flight.last_token_ps)
+        # It decodes from the next step on.
+        steps, serial = self.num_steps, flight.serial
         lead = flight.lead = steps - cached
         flight.end_step = end = steps + flight.output_tokens - (cached + 1 - flight.prompt_tokens)
         heappush(self._ends, end << _SERIAL_BITS | serial)
         self._num_decodes += 1
         self._context_tokens += cached
         self._residues[-lead % self._block_tokens] += 1
-        self._last_decode_serial = max(self._last_decode_serial, serial)
+        if serial > self._last_decode_serial:  # noqa: PLR1730
+            self._last_decode_serial = serial
         if flight.num_shared_blocks:
             self.blocks.open(flight)
 
     def _part(self, flight: Flight, lead: int) -> None:
         """Take a flight out of those who decode."""
+        steps = self.num_steps
         if flight.num_shared_blocks:
-            self.blocks.close(flight, self.num_steps)
-        cached = flight.cached_tokens = self.num_steps - lead
-        flight.num_tokens = cached + 1
+            self.blocks.close(flight, steps)
         flight.lead = None
+        flight.cached_tokens = cached = steps - lead
+        flight.num_tokens = cached + 1
         self._num_decodes -= 1
         self._context_tokens -= cached
         self._residues[-lead % self._block_tokens] -= 1
 
     def _end_due(self) -> None:
+        """Take those out of who have got their last token, in the order of their admission."""
         ends, running, due = self._ends, self.running, (self.num_steps + 1) << _SERIAL_BITS
         while ends and ends[0] < due:
             key = heappop(ends)
@@ -262,7 +267,8 @@ class FastReplica(ABC):
         del self.running[flight.serial]
         cached = flight.cached_tokens
         flight.computed_tokens += cached - flight.hit_tokens
-        self.blocks.release(flight, cached, self._num_held(flight, cached), again=again)
+        num_held = flight.num_held_blocks or -(-cached // self._block_tokens)
+        self.blocks.release(flight, cached, num_held, again=again)
         self._blocked = False
 
     def _admit(self, flight: Flight, num_hit_blocks: int, num_blocks: int) -> None:
@@ -335,8 +341,14 @@ class FastReplica(ABC):
         )
         if taken:
             blocks.take(taken)
-        self._count(count, lasted_ps, held_block_ps)
+            held = blocks.num_blocks - blocks.num_free
+            if held > self.most_held_blocks:  # noqa: PLR1730
+                self.most_held_blocks = held
+        self.held_block_ps += held_block_ps
+        self.running_ps += len(running) * lasted_ps
+        self.now_ps += lasted_ps
+        self.num_steps = steps + count
         self._context_tokens = context + count * num_decodes
-        self._decoded(first_ps, more_ps, count, num_decodes)
+        self._decoded((first_ps, more_ps, count, num_decodes))
         if count == most:
             self._end_due()

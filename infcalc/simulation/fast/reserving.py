@@ -27,7 +27,3 @@ class ReservingReplica(FastReplica):
             self._admit(flight, num_hit, num_blocks)
             chunks.append((flight, flight.num_tokens - flight.cached_tokens))
         return chunks
-
-    def _num_held(self, flight: Flight, committed_tokens: int) -> int:
-        del committed_tokens
-        return flight.num_held_blocks

@@ -28,10 +28,6 @@ class VllmReplica(FastReplica):
         self._prefilling: list[Flight] = []
         """Who runs and does not decode, in their order; who has begun to is forgotten before the next step."""
 
-    def _num_held(self, flight: Flight, committed_tokens: int) -> int:
-        del flight
-        return -(-committed_tokens // self._block_tokens)
-
     def _is_steady(self) -> bool:
         num_decodes = self._num_decodes
         if self._prefilling:

@@ -33,7 +33,7 @@ def runs(draw: st.DrawFn) -> tuple[int, int, int, int]:
 def test_intervals_are_counted_as_if_unrolled(made: list[tuple[int, int, int, int]]) -> None:
     intervals = Intervals()
     for run in made:
-        intervals.add(*run)
+        intervals.add(run)
     unrolled = np.array(
         [first + place * more for first, more, count, often in made for place in range(count) for _ in range(often)]
     )
