@@ -31,7 +31,9 @@ PS_PER_S = 10**12
 SHARES = (0.5, 0.9, 0.99)
 RATE_PER_S = 12.0
 BUSY_RATE_PER_S = 33.0
+BUSY_SHARED_RATE_PER_S = 40.0
 """About 100 sequences decode at once."""
+REPEATS = 5
 NUM_PREFIXES = 20
 PREFIX_TOKENS = 250
 
@@ -74,8 +76,8 @@ def as_requests(load_: Load) -> list[Request]:
     ]
 
 
-def once(kind: str, count: int, rate_per_s: float) -> None:
-    """Run one simulation with all its figures, and print them."""
+def once(kind: str, count: int, rate_per_s: float, repeats: int) -> None:
+    """Run one simulation with all its figures, and print them; the loop's time is the best of ``repeats``."""
     ask = Ask(models=("llama3-8b",), gpus=("a100-80gb",))
     catalog = load(ask)
     timer = step_timer(machine_of(site_of(ask, next(iter(resolve(ask, catalog))), catalog)))
@@ -93,10 +95,12 @@ def once(kind: str, count: int, rate_per_s: float) -> None:
         ttft = np.array([one.first_token_ps - one.arrival_ps for one in records if one.first_token_ps is not None])
         figures: dict[str, object] = {"ttft_ps": quantiles(ttft, SHARES), "loop_s": loop_s}
     else:
-        recorder = SampleRecorder() if kind == "no-requests" else Recorder()
-        start = time.process_time()
-        replica = run_fast(scheduler, requests, timer, recorder)
-        loop_s = time.process_time() - start
+        loop_s = float("inf")
+        for _ in range(repeats):
+            recorder = SampleRecorder() if kind == "no-requests" else Recorder()
+            start = time.process_time()
+            replica = run_fast(scheduler, requests, timer, recorder)
+            loop_s = min(loop_s, time.process_time() - start)
         samples = recorder.samples()
         figures = {
             "ttft_ps": quantiles(samples.ttft_ps, SHARES),
@@ -111,9 +115,9 @@ def once(kind: str, count: int, rate_per_s: float) -> None:
     json.dump(figures, sys.stdout)
 
 
-def measured(kind: str, count: int, rate_per_s: float) -> tuple[float, float, dict[str, float]]:
+def measured(kind: str, count: int, rate_per_s: float, repeats: int) -> tuple[float, float, dict[str, float]]:
     """Return CPU seconds and peak MiB of a process of its own, and what it printed."""
-    command = [sys.executable, __file__, kind, str(count), str(rate_per_s)]
+    command = [sys.executable, __file__, kind, str(count), str(rate_per_s), str(repeats)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603 - this file
         said = process.stdout.read() if process.stdout else b"{}"
         _, status, usage = os.wait4(process.pid, 0)
@@ -121,9 +125,9 @@ def measured(kind: str, count: int, rate_per_s: float) -> tuple[float, float, di
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, json.loads(said)
 
 
-def row(kind: str, count: int, rate_per_s: float) -> float:
+def row(kind: str, count: int, rate_per_s: float, repeats: int = 1) -> float:
     """Print one run; return its CPU seconds."""
-    cpu_s, peak_mib, said = measured(kind, count, rate_per_s)
+    cpu_s, peak_mib, said = measured(kind, count, rate_per_s, repeats)
     per_s = count / said["loop_s"]
     print(
         f"{kind:12} {count:10,} {rate_per_s:7.0f} {said.get('batch', float('nan')):7.0f} {cpu_s:9.2f} {peak_mib:9.0f} "
@@ -137,10 +141,9 @@ def main() -> None:
     """Print what runs cost; with ``long`` also a million requests and the plain simulation of 100,000."""
     head = ("run", "requests", "per s", "batch", "CPU s", "peak MiB", "loop s", "requests/s")
     print(f"{head[0]:12} {head[1]:>10} {head[2]:>7} {head[3]:>7} {head[4]:>9} {head[5]:>9} {head[6]:>9} {head[7]:>12}")
-    for kind in ("plain", "cached", "shared"):
-        for _ in range(3):
-            row(kind, 20_000, BUSY_RATE_PER_S)
-    row("plain", 100_000, BUSY_RATE_PER_S)
+    for kind, rate in (("plain", BUSY_RATE_PER_S), ("cached", BUSY_RATE_PER_S), ("shared", BUSY_SHARED_RATE_PER_S)):
+        row(kind, 20_000, rate, REPEATS)
+        row(kind, 100_000, rate)
     pairs = [(row("plain", 10_000, RATE_PER_S), row("oracle", 10_000, RATE_PER_S)) for _ in range(2)]
     print(f"step by step costs {sum(slow for _, slow in pairs) / sum(quick for quick, _ in pairs):.1f} times as much")
     hundred = [row("plain", 100_000, RATE_PER_S) for _ in range(2)]
@@ -153,7 +156,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 4:  # noqa: PLR2004 - the three of `once`
-        once(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    if len(sys.argv) == 5:  # noqa: PLR2004 - the four of `once`
+        once(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))
     else:
         main()
