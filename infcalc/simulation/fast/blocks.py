@@ -43,9 +43,6 @@ class CountedBlocks:
     def open(self, flight: Flight) -> None:
         """State that a flight begins to decode."""
 
-    def settle(self, num_steps: int) -> None:
-        """State that those who decode are out of step from here on."""
-
     def close(self, flight: Flight, num_steps: int) -> None:
         """State that a flight decodes no more."""
 

@@ -225,13 +225,6 @@ class PrefixBlocks:
                 opened = node.open.pop(flight.serial, None) is not None or opened
         self._num_open -= opened
 
-    def settle(self, num_steps: int) -> None:
-        """State that those who decode are out of step from here on."""
-        if self._num_open:
-            for node in self._nodes:
-                if node.open:
-                    self._publish_open(node, num_steps)
-
     def _publish_open(self, node: Node, num_steps: int, before_serial: int | None = None) -> None:
         """Publish what those who decode have filled: who is ahead was first, of equals who was admitted first."""
         flights = sorted(node.open.values(), key=lambda one: (one.lead, one.serial))

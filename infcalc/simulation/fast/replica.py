@@ -27,22 +27,19 @@ class Listener(Protocol):
         """Take in a run of steps: the first takes so long, each next so much longer, steps, and who waited."""
 
     def waited(self, interval_ps: int) -> None:
-        """Take in one longer wait for a token: the request was preempted or left out meanwhile."""
+        """Take in one longer wait for a token: the request was preempted meanwhile."""
 
 
 class FastReplica(ABC):
     """Flights in, news out. ``receive`` and ``advance`` may alternate as they like; time never runs back."""
 
     __slots__ = (
-        "_behind",
         "_block_tokens",
         "_blocked",
         "_context_tokens",
         "_decoded",
         "_ended",
         "_ends",
-        "_last_decode_serial",
-        "_left_out",
         "_lines",
         "_max_num_seqs",
         "_num_decodes",
@@ -90,17 +87,12 @@ class FastReplica(ABC):
         self._ends: list[int] = []
         """Heap of last step and serial; entries of flights that were preempted are stale."""
         self._num_serials = 0
-        self._last_decode_serial = 0
         self._block_tokens = blocks.block_tokens
         self._residues = [0] * blocks.block_tokens
         """How many of those who decode have how many cached tokens less steps, modulo the block size."""
         self._lines: dict[int, Line] = {}
         self._blocked = False
         """The head of the queue has no room before somebody gives blocks back."""
-        self._left_out: list[Flight] = []
-        """Who decodes but gets nothing in the present step."""
-        self._behind: list[Flight] = []
-        """Who got nothing in the step before."""
 
     # What a caller does
 
@@ -144,7 +136,7 @@ class FastReplica(ABC):
 
     @abstractmethod
     def _decide(self) -> list[tuple[Flight, int]]:
-        """Admit, grow and preempt; return the chunks of prompts. Who decodes and is not left out takes one token."""
+        """Admit, grow and preempt; return the chunks of prompts. All who decode take one token."""
 
     @abstractmethod
     def _is_steady(self) -> bool:
@@ -158,10 +150,6 @@ class FastReplica(ABC):
     def _step(self) -> None:
         chunks = self._decide()
         num_served, context = self._num_decodes, self._context_tokens
-        left_out = self._left_out
-        for flight in left_out:
-            num_served -= 1
-            context -= self._cached(flight)
         if not chunks and not num_served:
             # Blocks were taken back, and nothing else.
             self.num_steps += 1
@@ -178,8 +166,6 @@ class FastReplica(ABC):
         self.now_ps = start_ps + step_ps
         self.num_steps = num_before + 1
         self._context_tokens += num_served
-        if left_out or self._behind:
-            num_served -= self._shift(left_out, start_ps)
         if num_served:
             self._decoded((step_ps, 0, 1, num_served))
         for flight, share in chunks:
@@ -230,8 +216,6 @@ class FastReplica(ABC):
         self._num_decodes += 1
         self._context_tokens += cached
         self._residues[-lead % self._block_tokens] += 1
-        if serial > self._last_decode_serial:  # noqa: PLR1730
-            self._last_decode_serial = serial
         if flight.num_shared_blocks:
             self.blocks.open(flight)
 
@@ -285,25 +269,6 @@ class FastReplica(ABC):
     def _cached(self, flight: Flight) -> int:
         """Return the cached tokens of a flight."""
         return flight.cached_tokens if flight.lead is None else self.num_steps - flight.lead
-
-    def _shift(self, left_out: list[Flight], start_ps: int) -> int:
-        """Let those who were left out stand where they were; return how many got a token after they had been."""
-        size = self._block_tokens
-        behind = self._behind
-        for flight in left_out:
-            assert flight.lead is not None  # noqa: S101 - it decodes
-            self._residues[-flight.lead % size] -= 1
-            flight.lead += 1
-            self._residues[-flight.lead % size] += 1
-            flight.end_step += 1
-            heappush(self._ends, flight.end_step << _SERIAL_BITS | flight.serial)
-            if flight not in behind:
-                flight.last_token_ps = start_ps
-        back = [flight for flight in behind if flight not in left_out and flight.serial in self.running]
-        for flight in back:
-            self._waited(self.now_ps - flight.last_token_ps)
-        self._behind, self._left_out = left_out, []
-        return len(back)
 
     # Runs of steps
 

@@ -11,7 +11,11 @@ from infcalc.simulation.timing import AffineTimer
 
 
 class VllmReplica(FastReplica):
-    """One budget of tokens for all; where it or the blocks are short, each who runs is looked at, in order."""
+    """One budget of tokens for all; where blocks are short, each who runs is looked at, in order.
+
+    The budget is never short for who decodes: nobody is admitted before those who run have all they want, and nobody
+    wants more afterwards. Only the last who runs may get less than he wants.
+    """
 
     __slots__ = ("_budget_tokens", "_limits", "_num_spare_blocks", "_prefilling", "_threshold_tokens")
 
@@ -34,7 +38,7 @@ class VllmReplica(FastReplica):
             self._prefilling = [
                 flight for flight in self._prefilling if flight.lead is None and flight.serial in self.running
             ]
-        if self._prefilling or self._behind or not 0 < num_decodes <= self._budget_tokens:
+        if self._prefilling or not num_decodes:
             return False
         if self._residues[-self.num_steps % self._block_tokens] > self.blocks.num_free:
             return False
@@ -46,17 +50,13 @@ class VllmReplica(FastReplica):
         budget = self._budget_tokens - self._num_decodes
         chunks: list[tuple[Flight, int]] = []
         num_blocks = self._residues[-self.num_steps % self._block_tokens]
-        if budget < 0 or self._behind:
-            return self._walk()
         if self._prefilling:
             size = self._block_tokens
             for flight in self._prefilling:
                 cached = flight.cached_tokens
                 share = self._wanted(flight.num_tokens - cached)
                 if share > budget:
-                    if flight.serial < self._last_decode_serial:
-                        # Those behind it who decode may get nothing.
-                        return self._walk()
+                    # It is the last who runs.
                     share = budget
                     if not share:
                         break
@@ -105,7 +105,7 @@ class VllmReplica(FastReplica):
             return threshold
         return num_tokens
 
-    # Where budget or blocks are short
+    # Where blocks are short
 
     def _walk(self) -> list[tuple[Flight, int]]:
         """Serve those who run one by one, in their order."""
@@ -132,9 +132,6 @@ class VllmReplica(FastReplica):
                     chunks.append((flight, share))
                 budget -= share
                 index += 1
-        self._left_out = [flight for flight in order[index:] if flight.lead is not None]
-        if self._left_out:
-            blocks.settle(self.num_steps)
         if self.num_preemptions == num_before and budget:
             self._admit_waiting(budget, chunks)
         return chunks
@@ -144,8 +141,7 @@ class VllmReplica(FastReplica):
         if flight.lead is None:
             self._prefilling.remove(flight)
         else:
-            if flight not in self._behind:
-                flight.last_token_ps = self.now_ps
+            flight.last_token_ps = self.now_ps
             self._part(flight, flight.lead)
         self._give_back(flight, again=True)
         flight.cached_tokens = 0

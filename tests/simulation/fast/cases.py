@@ -65,7 +65,7 @@ def case_of(seed: int) -> Case:
         budget_tokens=2 * longest if whole else budget,
         max_model_len=chance.choice([None, None, longest, 2 * longest]),
         chunked_prefill=not whole,
-        long_prefill_tokens=chance.choice([0, 0, 0, 1, 3, 10]),
+        long_prefill_tokens=chance.choice([0, 0, 1, 3, 10]),
         reserve_full_sequence=chance.random() < 0.75,
         watermark_fraction=chance.choice([0.0, 0.0, 0.1]),
     )
