@@ -141,7 +141,7 @@ BARE = {
     **dict.fromkeys(
         words("block_ids block_table source_block target_block pages evicted_pages"), "which block, not how many"
     ),
-    **dict.fromkeys(words("layer sequence_id released seed"), "which one, not how many"),
+    **dict.fromkeys(words("layer sequence_id released seed ends"), "which one, not how many"),
     "log_deviation": "of a logarithm, which has no unit",
     **dict.fromkeys(
         words("cv think_cv burstiness_cv burstiness dispersion count_dispersion"), "deviation over mean, or the like"

@@ -53,6 +53,7 @@ class FastReplica(ABC):
         "most_held_blocks",
         "now_ps",
         "num_empty_steps",
+        "num_ended",
         "num_preemptions",
         "num_steps",
         "running",
@@ -73,6 +74,8 @@ class FastReplica(ABC):
         self.num_empty_steps = 0
         """Steps that only took blocks back."""
         self.num_preemptions = 0
+        self.num_ended = 0
+        """Flights that got their answer and gave their place back."""
         self.idle_ps = 0
         self.held_block_ps = 0
         """Held blocks summed over time."""
@@ -123,14 +126,20 @@ class FastReplica(ABC):
             self.now_ps = now_ps
         self.waiting.append(flight)
 
-    def advance(self, limit_ps: int) -> None:
-        """Compute all steps that begin before ``limit_ps``."""
+    def advance(self, limit_ps: int, *, to_an_end: bool = False) -> None:
+        """Compute all steps that begin before ``limit_ps``; ``to_an_end``: no further than to the next end.
+
+        Who decides by ends what comes next, as clients do who wait for their answer, takes one end at a time.
+        """
         is_steady, run_steady, step = self._is_steady, self._run_steady, self._step
+        num_ended = self.num_ended
         while self.now_ps < limit_ps and (self.running or self.waiting):
             if is_steady():
                 run_steady(limit_ps)
             else:
                 step()
+            if to_an_end and self.num_ended > num_ended:
+                return
 
     # What a policy decides
 
@@ -245,6 +254,7 @@ class FastReplica(ABC):
     def _complete(self, flight: Flight) -> None:
         """Take in that a flight has its whole answer."""
         self._give_back(flight, again=False)
+        self.num_ended += 1
         self._ended(flight, self.now_ps)
 
     def _give_back(self, flight: Flight, *, again: bool) -> None:

@@ -51,7 +51,7 @@ def interval_quantiles(flat: Ints, shares: Sequence[float]) -> tuple[float, ...]
     >>> interval_quantiles(np.array([10, 5, 3, 2, 7, 0, 1, 1]), (0.0, 0.5, 1.0))
     (7.0, 15.0, 20.0)
     """
-    first, more, steps, times = flat.reshape(-1, 4).T
+    first, more, steps, times = np.ascontiguousarray(flat.reshape(-1, 4).T)
     total = int((steps * times).sum())
     if not total:
         return (float("nan"),) * len(shares)
@@ -70,21 +70,26 @@ def interval_mean(flat: Ints) -> float:
 
 
 def _nth(first: Ints, more: Ints, steps: Ints, times: Ints, place: int) -> int:
-    """Return the sample with ``place`` others before it."""
+    """Return the sample with ``place`` others before it; what is out of question is counted once and left out."""
     last = first + more * (steps - 1)
-    low, high = int(np.minimum(first, last).min()), int(np.maximum(first, last).max())
-    falls = more < 0
-    flat = more == 0
-    pace = np.where(flat, 1, np.abs(more))
-    least = np.where(falls, last, first)
+    # Sorted within a run, from the least on: by `pace` each, from `least` to `most`.
+    least, most = np.minimum(first, last), np.maximum(first, last)
+    pace = np.abs(more)
+    low, high = int(least.min()), int(most.max())
+    num_below = 0
     while low < high:
         middle = (low + high) // 2
-        within = np.clip((middle - least) // pace + 1, 0, steps)
-        within = np.where(flat, np.where(least <= middle, steps, 0), within)
-        if int((within * times).sum()) > place:
+        within = np.clip((middle - least) // np.maximum(pace, 1) + 1, 0, steps)
+        within[(pace == 0) & (least <= middle)] = steps[(pace == 0) & (least <= middle)]
+        if num_below + int((within * times).sum()) > place:
             high = middle
+            stay = least <= middle
         else:
             low = middle + 1
+            stay = most > middle
+            num_below += int((steps * times)[~stay].sum())
+        if not stay.all():
+            least, most, pace, steps, times = (column[stay] for column in (least, most, pace, steps, times))
     return low
 
 
