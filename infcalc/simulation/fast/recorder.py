@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from infcalc.kvcache.invariant import holds
-from infcalc.simulation.fast.intervals import Intervals
+from infcalc.simulation.fast.intervals import Intervals, packed
 from infcalc.simulation.fast.samples import Floats, Ints, Samples
 from infcalc.simulation.records import Outcome, RequestRecord
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from infcalc.simulation.fast.flight import Flight
     from infcalc.simulation.fast.replica import FastReplica
 
+_ONCE = packed(1, 1)
 FIELDS = (
     "index",
     "arrival_ps",
@@ -56,7 +57,7 @@ class SampleRecorder:
 
     def waited(self, interval_ps: int) -> None:
         """Take in one longer wait for a token."""
-        self.intervals.add((interval_ps, 0, 1, 1))
+        self.intervals.add((interval_ps, 0, _ONCE))
 
     def rejected(self, index: int, arrival_ps: int, end_ps: int, prompt_tokens: int, reason: str) -> None:
         """Take in that a request was refused."""
@@ -74,7 +75,7 @@ class SampleRecorder:
         return Samples(ttft_ps=ttft, queue_ps=queue, e2e_ps=e2e, tpot_ps=np.frombuffer(self._tpot_ps))
 
     def interval_runs(self) -> Ints:
-        """Return the intervals between tokens, four numbers a run."""
+        """Return the intervals between tokens, three numbers a run."""
         return np.frombuffer(self.intervals.flat, dtype=np.int64)
 
     def close(self, num_requests: int, replica: FastReplica) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 from infcalc.simulation.fast.blocks import CountedBlocks
 from infcalc.simulation.fast.decoding import stretch_of
 from infcalc.simulation.fast.flight import NEVER, Flight
+from infcalc.simulation.fast.intervals import TIMES_BITS
 from infcalc.simulation.fast.prefixes import PrefixBlocks
 from infcalc.simulation.timing import AffineTimer, Line
 
@@ -23,8 +24,8 @@ class Listener(Protocol):
     def ended(self, flight: Flight, end_ps: int) -> None:
         """Take in that a flight has its whole answer and gave its place back."""
 
-    def decoded(self, run: tuple[int, int, int, int], /) -> None:
-        """Take in a run of steps: the first takes so long, each next so much longer, steps, and who waited."""
+    def decoded(self, run: tuple[int, int, int], /) -> None:
+        """Take in a run of steps: the first takes so long, each next so much longer; packed counts."""
 
     def waited(self, interval_ps: int) -> None:
         """Take in one longer wait for a token: the request was preempted meanwhile."""
@@ -176,7 +177,7 @@ class FastReplica(ABC):
         self.num_steps = num_before + 1
         self._context_tokens += num_served
         if num_served:
-            self._decoded((step_ps, 0, 1, num_served))
+            self._decoded((step_ps, 0, 1 << TIMES_BITS | num_served))
         for flight, share in chunks:
             self._computed(flight, share, num_before)
         self._end_due()
@@ -324,6 +325,6 @@ class FastReplica(ABC):
         self.now_ps += lasted_ps
         self.num_steps = steps + count
         self._context_tokens = context + count * num_decodes
-        self._decoded((first_ps, more_ps, count, num_decodes))
+        self._decoded((first_ps, more_ps, count << TIMES_BITS | num_decodes))
         if count == most:
             self._end_due()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infcalc.frozen import frozen
+from infcalc.simulation.fast.intervals import unpacked
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -43,53 +44,80 @@ def quantiles(values: Ints | Floats, shares: Sequence[float]) -> tuple[float, ..
 
 
 def interval_quantiles(flat: Ints, shares: Sequence[float]) -> tuple[float, ...]:
-    """Return the same of runs of intervals: (first, how much longer each next one is, how many, how often each).
+    """Return the same of runs of intervals, as :class:`~infcalc.simulation.fast.intervals.Intervals` writes them.
 
     Nothing is unrolled: that many samples are no longer than a time is counted run by run, and the time is found by
     halving.
 
-    >>> interval_quantiles(np.array([10, 5, 3, 2, 7, 0, 1, 1]), (0.0, 0.5, 1.0))
+    >>> from infcalc.simulation.fast.intervals import packed
+    >>> interval_quantiles(np.array([10, 5, packed(3, 2), 7, 0, packed(1, 1)]), (0.0, 0.5, 1.0))
     (7.0, 15.0, 20.0)
     """
-    first, more, steps, times = np.ascontiguousarray(flat.reshape(-1, 4).T)
-    total = int((steps * times).sum())
+    first, more, counts = flat.reshape(-1, 3).T
+    steps, times = unpacked(counts)
+    # A run of equal intervals is one interval that came up so much more often.
+    times *= np.where(more == 0, steps, 1)
+    steps[more == 0] = 1
+    total = int(np.dot(steps, times))
     if not total:
         return (float("nan"),) * len(shares)
+    spread = more * (steps - 1)
+    runs = _Runs(least=first + np.minimum(spread, 0), pace=np.maximum(np.abs(more), 1), steps=steps, times=times)
+    del spread
     places = [_places(share, total) for share in shares]
-    found = {place: _nth(first, more, steps, times, place) for low, high, _ in places for place in (low, high)}
+    found = {place: _nth(runs, place) for low, high, _ in places for place in (low, high)}
     return tuple(_between(found[low], found[high], part) for low, high, part in places)
 
 
 def interval_mean(flat: Ints) -> float:
     """Return the mean of runs of intervals; NaN of nothing."""
-    first, more, steps, times = flat.reshape(-1, 4).T
-    total = int((steps * times).sum())
+    first, more, counts = flat.reshape(-1, 3).T
+    steps, times = unpacked(counts)
+    total = int(np.dot(steps, times))
     # Picoseconds times requests outgrow 64 bits in long runs.
     lasted = (steps * first + more * (steps * (steps - 1) // 2)).astype(np.float64)
     return float((lasted * times).sum() / total) if total else float("nan")
 
 
-def _nth(first: Ints, more: Ints, steps: Ints, times: Ints, place: int) -> int:
+@frozen
+class _Runs:
+    """Intervals from ``least`` on, ``pace`` apart, ``steps`` of them, each ``times``."""
+
+    least: Ints
+    pace: Ints
+    steps: Ints
+    times: Ints
+
+    @property
+    def most(self) -> Ints:
+        return self.least + self.pace * (self.steps - 1)
+
+    def chosen(self, stay: NDArray[np.bool_]) -> _Runs:
+        return _Runs(least=self.least[stay], pace=self.pace[stay], steps=self.steps[stay], times=self.times[stay])
+
+
+def _nth(runs: _Runs, place: int) -> int:
     """Return the sample with ``place`` others before it; what is out of question is counted once and left out."""
-    last = first + more * (steps - 1)
-    # Sorted within a run, from the least on: by `pace` each, from `least` to `most`.
-    least, most = np.minimum(first, last), np.maximum(first, last)
-    pace = np.abs(more)
-    low, high = int(least.min()), int(most.max())
+    low, high = int(runs.least.min()), int(runs.most.max())
     num_below = 0
     while low < high:
         middle = (low + high) // 2
-        within = np.clip((middle - least) // np.maximum(pace, 1) + 1, 0, steps)
-        within[(pace == 0) & (least <= middle)] = steps[(pace == 0) & (least <= middle)]
-        if num_below + int((within * times).sum()) > place:
+        within = middle - runs.least
+        within //= runs.pace
+        within += 1
+        np.clip(within, 0, runs.steps, out=within)
+        if num_below + int(np.dot(within, runs.times)) > place:
             high = middle
-            stay = least <= middle
+            stay = within > 0
         else:
             low = middle + 1
-            stay = most > middle
-            num_below += int((steps * times)[~stay].sum())
-        if not stay.all():
-            least, most, pace, steps, times = (column[stay] for column in (least, most, pace, steps, times))
+            stay = within < runs.steps
+            num_below += int(np.dot(runs.steps[~stay], runs.times[~stay]))
+        if 2 * int(stay.sum()) < len(stay):
+            runs = runs.chosen(stay)
+        elif low > middle:
+            # They are counted again with the others.
+            num_below -= int(np.dot(runs.steps[~stay], runs.times[~stay]))
     return low
 
 

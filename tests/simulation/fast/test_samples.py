@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infcalc.simulation.fast.intervals import Intervals
+from infcalc.simulation.fast.intervals import Intervals, packed
 from infcalc.simulation.fast.samples import interval_mean, interval_quantiles, quantiles
 
 SHARES = (0.0, 0.01, 0.5, 0.9, 0.99, 1.0)
@@ -33,7 +33,8 @@ def runs(draw: st.DrawFn) -> tuple[int, int, int, int]:
 def test_intervals_are_counted_as_if_unrolled(made: list[tuple[int, int, int, int]]) -> None:
     intervals = Intervals()
     for run in made:
-        intervals.add(run)
+        first, more, count, often = run
+        intervals.add((first, more, packed(count, often)))
     unrolled = np.array(
         [first + place * more for first, more, count, often in made for place in range(count) for _ in range(often)]
     )
