@@ -44,7 +44,7 @@ class CountedBlocks:
         """State that a flight begins to decode."""
 
     def close(self, flight: Flight, num_steps: int) -> None:
-        """State that a flight decodes no more."""
+        """State that an open flight decodes no more."""
 
     def release(self, flight: Flight, committed_tokens: int, num_held: int, *, again: bool) -> None:
         """Take all blocks back; ``again``: it will look for them."""

@@ -31,6 +31,8 @@ class Flight:
     num_held_blocks = 0
     """Blocks of its reservation; 0 where it holds just those of its cached tokens."""
     num_shared_blocks = 0
+    is_open = False
+    """It decodes, and others may find what it has written."""
     holdings: list[Holding] | None = None
     private: PrivateRun | None = None
 

@@ -210,20 +210,21 @@ class PrefixBlocks:
         """State that a flight begins to decode."""
         done = flight.cached_tokens // self.block_tokens
         if flight.num_shared_blocks > done:
+            flight.is_open = True
             self._num_open += 1
             for node in self._chain(flight.content):
                 if node.high > done:
                     node.open[flight.serial] = flight
 
     def close(self, flight: Flight, num_steps: int) -> None:
-        """State that a flight decodes no more."""
-        opened = False
+        """State that an open flight decodes no more."""
         for node in self._chain(flight.content):
             # From the root on, others too: nobody publishes the end of a chain before its beginning.
             if node.open:
                 self._publish_open(node, num_steps)
-                opened = node.open.pop(flight.serial, None) is not None or opened
-        self._num_open -= opened
+                node.open.pop(flight.serial, None)
+        flight.is_open = False
+        self._num_open -= 1
 
     def _publish_open(self, node: Node, num_steps: int, before_serial: int | None = None) -> None:
         """Publish what those who decode have filled: who is ahead was first, of equals who was admitted first."""
@@ -254,7 +255,9 @@ class PrefixBlocks:
             for low, high, node, owner in reversed(holdings):
                 for part in reversed(node.parts):
                     if part.high > low and part.low < high:
-                        copy = part.copy_of(owner)
+                        copy = part.copies[0]
+                        if copy.owner != owner:
+                            copy = part.copy_of(owner)
                         copy.references -= 1
                         if not copy.references:
                             self._ring.put_last(copy)

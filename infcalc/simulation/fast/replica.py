@@ -226,13 +226,13 @@ class FastReplica(ABC):
         self._num_decodes += 1
         self._context_tokens += cached
         self._residues[-lead % self._block_tokens] += 1
-        if flight.num_shared_blocks:
+        if flight.num_shared_blocks > cached // self._block_tokens:
             self.blocks.open(flight)
 
     def _part(self, flight: Flight, lead: int) -> None:
         """Take a flight out of those who decode."""
         steps = self.num_steps
-        if flight.num_shared_blocks:
+        if flight.is_open:
             self.blocks.close(flight, steps)
         flight.lead = None
         flight.cached_tokens = cached = steps - lead
