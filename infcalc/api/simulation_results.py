@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from infcalc.api.objectives import Outcome
+from infcalc.api.replicas import Policy
 from infcalc.api.simulation_nouns import Moment, RunResult, Use
 from infcalc.simulation.batch_shape import PS_PER_S
 from infcalc.simulation.gathered import summed_until
-from infcalc.simulation.summary import percentile_s, summary_of
+from infcalc.simulation.summary import interval_summary, percentile_s, summary_of
 from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from infcalc.api.simulation_load import Load
     from infcalc.api.simulation_runs import Setting
     from infcalc.simulation.gathered import Gathered
-    from infcalc.simulation.summary import Ints
+    from infcalc.simulation.summary import Floats, Ints
 
 _STRETCHES = 60
 _MILLION = 1e6
@@ -50,7 +51,7 @@ def result_of(
         duration_s=lasted_s,
         ttft_s=summary_of(times["ttft_s"]),
         tpot_s=tpot,
-        itl_s=summary_of(gathered.intervals.interval_ps, gathered.intervals.counts),
+        itl_s=interval_summary(gathered.interval_runs),
         e2e_s=summary_of(times["e2e_s"]),
         queue_s=summary_of(times["queue_s"]),
         requests_per_s=len(done) / lasted_s if lasted_s else 0.0,
@@ -69,14 +70,14 @@ def result_of(
     )
 
 
-def request_times(gathered: Gathered, setting: Setting) -> dict[str, Ints]:
+def request_times(gathered: Gathered, setting: Setting) -> dict[str, Ints | Floats]:
     """Return the times of each finished request in picoseconds, by the names of the result."""
     done = gathered.finished
     sent, latency = gathered.sent_ps[done.indices], setting.front_end.latency_ps
     after = np.maximum(done.output_tokens - 1, 1)
     return {
         "ttft_s": done.first_token_ps - sent + latency,
-        "tpot_s": (done.last_token_ps - done.first_token_ps + after // 2) // after,
+        "tpot_s": (done.last_token_ps - done.first_token_ps) / after,
         "e2e_s": done.end_ps - sent + latency,
         "queue_s": done.scheduled_ps - done.reached_ps,
     }
@@ -88,7 +89,7 @@ def outcomes_of(gathered: Gathered, setting: Setting, slo: tuple[Objective, ...]
     return tuple(_outcome(times, one) for one in slo)
 
 
-def _outcome(times: dict[str, Ints], objective: Objective) -> Outcome:
+def _outcome(times: dict[str, Ints | Floats], objective: Objective) -> Outcome:
     mine = times[objective.quantity]
     value = None
     if len(mine):
@@ -110,7 +111,7 @@ def _outcome(times: dict[str, Ints], objective: Objective) -> Outcome:
     )
 
 
-def _within(times: dict[str, Ints], slo: tuple[Objective, ...]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _within(times: dict[str, Ints | Floats], slo: tuple[Objective, ...]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return which requests keep all limits; that of a percentile is a limit for each too."""
     kept = np.ones(len(times["ttft_s"]), dtype=np.bool_)
     for one in slo:
@@ -134,7 +135,16 @@ def _kv_usage(gathered: Gathered, lasted_ps: int) -> Use:
 
 def _slots(gathered: Gathered, setting: Setting, lasted_ps: int) -> float:
     slots = setting.num_lanes * setting.seating.max_num_seqs
-    return sum(one.end.live_ps for one in gathered.replicas) / slots / lasted_ps if lasted_ps else 0.0
+    if not lasted_ps:
+        return 0.0
+    if _drains(setting):
+        return float((gathered.finished.last_token_ps - gathered.finished.scheduled_ps).sum()) / slots / lasted_ps
+    return sum(one.end.live_ps for one in gathered.replicas) / slots / lasted_ps
+
+
+def _drains(setting: Setting) -> bool:
+    """Return whether requests keep their place after their answer: those are not counted as live."""
+    return setting.policy is Policy.STATIC
 
 
 def _over_time(gathered: Gathered, setting: Setting, start_ps: int, end_ps: int) -> tuple[Moment, ...]:
@@ -146,6 +156,8 @@ def _over_time(gathered: Gathered, setting: Setting, start_ps: int, end_ps: int)
     blocks = sum(one.num_blocks for one in gathered.replicas)
     slots = setting.num_lanes * setting.seating.max_num_seqs
     done = gathered.finished
+    if _drains(setting):
+        live = np.diff(_passed(done.scheduled_ps, edges) - _passed(done.last_token_ps, edges)) / step_ps
     waited = np.diff(_passed(done.reached_ps, edges) - _passed(done.scheduled_ps, edges)) / step_ps
     tokens = np.diff(_tokens_until(gathered, edges)) / (step_ps / PS_PER_S)
     return tuple(
@@ -153,7 +165,7 @@ def _over_time(gathered: Gathered, setting: Setting, start_ps: int, end_ps: int)
             start_s=float(edges[place] - start_ps) / PS_PER_S,
             end_s=float(edges[place + 1] - start_ps) / PS_PER_S,
             kv_usage_fraction=float(held[place]) / blocks,
-            slot_utilization_fraction=float(live[place]) / slots,
+            slot_utilization_fraction=max(0.0, float(live[place])) / slots,
             num_waiting=max(0.0, float(waited[place])),
             output_tokens_per_s=float(tokens[place]),
         )
@@ -161,20 +173,18 @@ def _over_time(gathered: Gathered, setting: Setting, start_ps: int, end_ps: int)
     )
 
 
-def _passed(moments_ps: Ints, edges: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[
-    tuple[int], np.dtype[np.float64]
-]:
+def _passed(moments_ps: Ints, edges: Floats) -> Floats:
     """Return how long it is since each moment, summed over the moments, at each edge."""
     ordered = np.sort(moments_ps)
     before = np.searchsorted(ordered, edges, side="right")
     sums = np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])
-    passed: np.ndarray[tuple[int], np.dtype[np.float64]] = before * edges - sums[before]
+    passed: Floats = before * edges - sums[before]
     return passed
 
 
 def _tokens_until(
-    gathered: Gathered, edges: np.ndarray[tuple[int], np.dtype[np.float64]]
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    gathered: Gathered, edges: Floats
+) -> Floats:
     """Return the tokens of answers up to each edge: of one answer evenly from its first to its last."""
     done = gathered.finished
     first, last = done.first_token_ps.astype(np.float64), done.last_token_ps.astype(np.float64)

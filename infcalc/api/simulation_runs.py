@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from infcalc.api.replicas import Policy, Seating, scheduler_of
-from infcalc.api.simulation_load import requests_of
+from infcalc.api.simulation_load import kept_ids, requests_of
 from infcalc.frozen import frozen
+from infcalc.simulation.aggregate import in_aggregate
+from infcalc.simulation.fast.columns import Load as Columns
+from infcalc.simulation.fast.run import is_fast
 from infcalc.simulation.fleet import Fleet
-from infcalc.simulation.gathered import Gathered, Intervals, StepMeter, finished_of
+from infcalc.simulation.gathered import Gathered, StepMeter, finished_of
 from infcalc.simulation.laws import check_laws
 from infcalc.simulation.records import Outcome, StepRecord
 from infcalc.simulation.replica import Replica
@@ -56,7 +59,37 @@ class Setting:
 
 def run_of(setting: Setting, load: Load, progress: Progress | None = None) -> Gathered:
     """Return the run of a load; one that Ctrl-C breaks off is marked ``partial``."""
+    if not setting.step_by_step and load.sending.is_open and _is_split(setting):
+        seating = seating_of(setting)
+        if is_fast(scheduler_of(setting.policy, seating)):
+            return in_aggregate(
+                lambda: scheduler_of(setting.policy, seating),
+                _columns(load, allowed_tokens(setting, load)),
+                setting.timer,
+                num_lanes=setting.num_lanes,
+                front_end=setting.front_end,
+                progress=progress,
+            )
     return _every_step(setting, load, progress)
+
+
+def _is_split(setting: Setting) -> bool:
+    """Return whether it is known beforehand which lane gets a request of an open loop."""
+    return setting.num_lanes == 1 or setting.router in {RouterKind.ROUND_ROBIN, RouterKind.SESSION}
+
+
+def _columns(load: Load, allowed: Ints | None) -> Columns:
+    """Return a load as steps in aggregate take it."""
+    tree = None if load.sharing is None else load.sharing.tree
+    return Columns(
+        arrival_ps=np.array(load.sending.times_ps, dtype=np.int64),
+        prompt_tokens=load.prompt_tokens,
+        output_tokens=load.output_tokens,
+        allowed_tokens=allowed,
+        contents=None if tree is None else kept_ids(load),
+        parents=() if tree is None else tree.parent_ids.tolist(),
+        sizes_tokens=() if tree is None else tree.node_tokens.tolist(),
+    )
 
 
 def allowed_tokens(setting: Setting, load: Load) -> Ints | None:
@@ -105,12 +138,13 @@ def _every_step(setting: Setting, load: Load, progress: Progress | None) -> Gath
         _check(requests, fleet, records)
     busy_ps = sum(door.busy_ps for door in fleet.front_ends)
     values, counts = np.unique(np.array(waits, dtype=np.int64), return_counts=True)
+    runs = np.stack([values, np.zeros_like(values), np.ones_like(values), counts], axis=1)
     return Gathered(
         sent_ps=np.array([-1 if moment is None else moment for moment in fleet.sent_ps], dtype=np.int64),
         finished=finished_of(fleet.records),
         reasons={one.index: one.reason for one in fleet.records if one.outcome is Outcome.REJECTED},
         num_aborted=sum(one.outcome is Outcome.ABORTED for one in fleet.records),
-        intervals=Intervals(interval_ps=values, counts=counts),
+        interval_runs=runs.reshape(-1),
         replicas=tuple(
             meter.totals(scheduler.num_preemptions) for meter, scheduler in zip(meters, schedulers, strict=True)
         ),

@@ -37,14 +37,6 @@ class Finished:
 
 
 @frozen
-class Intervals:
-    """Times between two tokens of a request, and how many tokens waited each."""
-
-    interval_ps: Ints
-    counts: Ints
-
-
-@frozen
 class Meter:
     """Sums over a run up to a moment: held blocks and live requests each times the picoseconds that they lasted."""
 
@@ -81,7 +73,8 @@ class Gathered:
     finished: Finished
     reasons: Mapping[int, str]
     num_aborted: int
-    intervals: Intervals
+    interval_runs: Ints
+    """Times between two tokens of a request: a first one, how much longer each next one is, how many, how often each."""
     replicas: tuple[Totals, ...]
     placed: Ints
     """The replica of each request; -1: none."""

@@ -204,9 +204,10 @@ def _drawing(result: SimulationResult, width: int, *, named: bool) -> str:
         ("Requests that wait for a place, over time", [one.num_waiting for one in moments], "waiting"),
     ]
     lines = [f"{_where(result)}:"] if named else []
+    whose = f" ({result.compare[0].policy})" if result.compare else ""
     for title, heights, unit in charts:
         if max(heights) >= _SEEN:
-            lines.append(f"{title}\n{columns_drawn(heights, unit, end, width=width)}")
+            lines.append(f"{title}{whose}\n{columns_drawn(heights, unit, end, width=width)}")
     return "\n".join(lines)
 
 
