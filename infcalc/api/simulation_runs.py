@@ -47,6 +47,8 @@ class Setting:
     timer: StepTimer
     front_end: FrontEndTimes
     num_lanes: int = 1
+    num_locked: int = 1
+    """Lanes that step together."""
     router: RouterKind = RouterKind.ROUND_ROBIN
     contiguous: bool = False
     step_by_step: bool = False
@@ -75,6 +77,8 @@ def run_of(setting: Setting, load: Load, progress: Progress | None = None) -> Ga
 
 def _is_split(setting: Setting) -> bool:
     """Return whether it is known beforehand which lane gets a request of an open loop."""
+    if setting.num_locked > 1:
+        return False
     return setting.num_lanes == 1 or setting.router in {RouterKind.ROUND_ROBIN, RouterKind.SESSION}
 
 
@@ -128,6 +132,7 @@ def _every_step(setting: Setting, load: Load, progress: Progress | None) -> Gath
         front_end=setting.front_end,
         sessions=load.sessions.tolist(),
         observe=observe,
+        num_locked=setting.num_locked,
     )
     partial = False
     try:

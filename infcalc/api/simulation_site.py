@@ -68,19 +68,21 @@ class Place:
         machinery, asked = self.machinery, self.asked
         if machinery is None:
             raise AssertionError("what does not fit runs nothing")
+        parallelism = self.site.deployment.parallelism
         setting = Setting(
             policy=policy,
             seating=self.seats.seating,
             timer=machinery.timer,
             front_end=machinery.front_end,
             num_lanes=self.num_lanes,
+            num_locked=parallelism.dp if self.site.deployment.model.has_experts else 1,
             router=router_of(asked),
             contiguous=asked.contiguous,
             step_by_step=asked.step_by_step,
         )
         load = load_of(trace, limit_of(self.site.deployment))
         gathered = run_of(setting, load, progress)
-        cost = usd_per_s(self.rent, self.terms, self.site.deployment.parallelism.num_gpus * self.num_replicas)
+        cost = usd_per_s(self.rent, self.terms, parallelism.num_gpus * self.num_replicas)
         return Ran(
             setting=setting,
             load=load,

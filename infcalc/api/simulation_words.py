@@ -41,11 +41,11 @@ _RESERVING = {"static", "continuous"}
 
 
 def _lanes(result: SimulationResult, place: Place) -> str:
-    kind = ran_by = f"{result.num_lanes} lanes"
-    del ran_by
     per = place.seats.lanes_per_replica
     if per > 1:
         kind = f"{result.num_replicas} x {per} lanes (ranks or micro-batches), each with steps of its own,"
+        if place.site.deployment.model.has_experts and place.site.deployment.parallelism.dp > 1:
+            kind = f"{result.num_replicas} x {per} lanes, whose ranks step together,"
     else:
         kind = f"{result.num_lanes} replicas"
     return f"{kind} behind a router: {result.router}, {result.router.meaning}"
@@ -73,9 +73,6 @@ def doubts_of(result: SimulationResult, place: Place, ran: Ran) -> list[str]:
     if ran.gathered.front_end_busy_fraction > _BUSY:
         share = ran.gathered.front_end_busy_fraction
         found.append(f"the front end is busy {share:.0%} of the time: requests queue before the scheduler sees them")
-    parallelism = place.site.deployment.parallelism
-    if parallelism.dp > 1 and place.site.deployment.model.has_experts:
-        found.append("data-parallel ranks of a mixture of experts wait for one another in each step; here they do not")
     return distinct_of(found)
 
 

@@ -50,6 +50,9 @@ Observer = Callable[[int, StepRecord], None]
 class Fleet:
     """A run of ``requests``; ``sending`` says when each is sent, whatever their own times say.
 
+    Replicas in groups of ``num_locked`` begin and end their steps together, each as late as the longest: so do the ranks
+    of a mixture of experts, which exchange tokens in every layer.
+
     What happened so far stands in ``records``, in the order of ending, in ``sent_ps`` and in ``now_ps``: a run that is
     broken off has them too.
     """
@@ -64,7 +67,10 @@ class Fleet:
         front_end: FrontEndTimes | None = None,
         sessions: Sequence[int] = (),
         observe: Observer | None = None,
+        num_locked: int = 1,
     ) -> None:
+        if num_locked < 1 or len(replicas) % num_locked:
+            raise ValueError(f"{len(replicas)} replicas in groups of {num_locked}")
         if len(requests) > MOST_REQUESTS:
             raise ValueError(f"{len(requests)} requests: at most {MOST_REQUESTS} can be told apart")
         if len(requests) != len(sending.times_ps):
@@ -82,6 +88,7 @@ class Fleet:
         self._router = router
         self._latency_ps = times.latency_ps
         self._sessions = sessions
+        self._num_locked = num_locked
         self._observe = observe
         self._loads = [0] * len(replicas)
         self._busy = [False] * len(replicas)
@@ -97,9 +104,10 @@ class Fleet:
             self.now_ps = now = events[0].time_ps
             while events and events[0].time_ps == now:
                 self._happen(heappop(events))
-            for place, replica in enumerate(self._replicas):
-                if not self._busy[place]:
-                    self._begin(place, replica)
+            for first in range(0, len(self._replicas), self._num_locked):
+                group = range(first, first + self._num_locked)
+                if not any(self._busy[place] for place in group):
+                    self._begin(group)
         return tuple(sorted(self.records, key=lambda record: record.index))
 
     def _push(self, time_ps: int, rank: Rank, *, replica: int = 0, index: int = 0) -> None:
@@ -138,11 +146,11 @@ class Fleet:
         for moment, index in self._senders.after(record.index, record.end_ps + self._latency_ps):
             self._push(moment, Rank.SENT, index=index)
 
-    def _begin(self, place: int, replica: Replica) -> None:
-        step = replica.begin(self.now_ps)
-        if step is None:
-            return
-        if self._observe is not None:
-            self._observe(place, step)
-        self._busy[place] = True
-        self._push(self.now_ps + step.duration_ps, Rank.ENDED, replica=place)
+    def _begin(self, group: Sequence[int]) -> None:
+        begun = [(place, step) for place in group if (step := self._replicas[place].begin(self.now_ps)) is not None]
+        longest_ps = max((step.duration_ps for _, step in begun), default=0)
+        for place, step in begun:
+            if self._observe is not None:
+                self._observe(place, replace(step, duration_ps=longest_ps))
+            self._busy[place] = True
+            self._push(self.now_ps + longest_ps, Rank.ENDED, replica=place)
