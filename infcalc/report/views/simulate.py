@@ -148,15 +148,17 @@ def _best(result: SimulationResult, where: str) -> str:
         return f"{where}: no request got its answer under any policy"
     best = max(ran, key=lambda run: (run.goodput_fraction, run.output_tokens_per_s))
     worst = min(ran, key=lambda run: (run.goodput_fraction, run.output_tokens_per_s))
-    text = f"{where}: {best.policy} answers {_percent(best.goodput_fraction)} of the requests well, at "
-    text += f"{_rate(best.output_tokens_per_s)} tokens/s"
+    text = f"{where}: {_told(best, result)}"
     if best is worst or best.e2e_s is None or worst.e2e_s is None:
         return text
-    sooner = worst.e2e_s.mean / best.e2e_s.mean
-    return (
-        f"{text}; {worst.policy} {_percent(worst.goodput_fraction)} at {_rate(worst.output_tokens_per_s)} tokens/s, and "
-        f"an answer takes {sooner:.2f}x as long"
-    )
+    return f"{text}; {_told(worst, result)}, and a request takes {worst.e2e_s.mean / best.e2e_s.mean:.2f}x as long"
+
+
+def _told(run: RunResult, result: SimulationResult) -> str:
+    text = f"{run.policy} gives {_rate(run.output_tokens_per_s)} tokens/s"
+    if run.usd_per_million_output_tokens is not None:
+        text += f" at {_usd(run.usd_per_million_output_tokens)} USD per million"
+    return f"{text}, {_percent(run.goodput_fraction)} of the requests within the limits" if result.slo else text
 
 
 def _answered(result: SimulationResult, where: str) -> str:
