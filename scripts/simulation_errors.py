@@ -139,7 +139,11 @@ def grid_runs(folder: Path) -> Iterator[dict[str, Any]]:
         found = record["result"]
         number, model, count = found["num_prompts"], found["model_id"], int(record["gpu_count"])
         ask = Ask(
-            models=(model,), gpus=(record["gpu"],), num_gpus=count, engine="vllm", engine_version=record["engine_version"]
+            models=(model,),
+            gpus=(record["gpu"],),
+            num_gpus=count,
+            engine="vllm",
+            engine_version=record["engine_version"],
         )
         load = WorkloadAsk(
             requests_per_s=found["request_rate"],
@@ -179,7 +183,7 @@ def _simulated(result: SimulationResult) -> dict[str, Any]:
     }
 
 
-def _short(value: float | bool) -> float | bool:  # noqa: FBT001 - one of both
+def _short(value: float | bool) -> float | bool:
     return value if isinstance(value, bool) else float(f"{value:.{_DIGITS}g}")
 
 

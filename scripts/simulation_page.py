@@ -19,20 +19,22 @@ NAMES = {
     "kv_usage_fraction": "KV use, points",
 }
 GOALS = {"ttft_s": 0.30, "tpot_s": 0.15, "output_tokens_per_s": 0.15, "kv_usage_fraction": 0.10}
-CAUSES = (
-    "**The grid states mean lengths only.** Prompts and answers are drawn from a lognormal law with a coefficient of "
-    "variation of 1. The longest of 200 such answers is longer than the longest that was sent, and a run at a high rate "
-    "lasts as long as its longest answer: throughput at 16 and 32 per second is too low by a fifth to a third.",
-    "**The first run against a fresh server.** On RTX 4090 with TP of 2 and more the measured mean TTFT at 1 per second "
-    "is 0.4 to 8 s where decode is not loaded at all, and falls as the rate rises: the first requests waited for "
-    "something that a steady server does not do. It is not simulated.",
-    "**Models that fill the memory.** 70B in fp16 on two H100 of 80 GB, and 32B on one, leave a few GiB for the cache. "
-    "The pool that the ledger predicts for vLLM 0.8.5 is smaller than theirs was, so that requests queue and are "
-    "preempted that did not: TTFT is too high by orders of magnitude, throughput by 30 to 75 % too low. The pool is the "
-    "matter of [accuracy.md](accuracy.md).",
-    "**Small models on RTX 4090.** A step of the 1.5B model took 11 ms there, and 4 ms on an H100: the host, not the "
-    "card, sets its pace. The pace of vLLM 0.8.5 knows one host.",
-)
+CAUSES = """\
+**The grid states mean lengths only.** Prompts and answers are drawn from a lognormal law with a coefficient of
+variation of 1. The longest of 200 such answers is longer than the longest that was sent, and a run at a high rate
+lasts as long as its longest answer: throughput at 16 and 32 per second is too low by a fifth to a third.
+
+**The first run against a fresh server.** On RTX 4090 with TP of 2 and more the measured mean TTFT at 1 per second is
+0.4 to 8 s where decode is not loaded at all, and falls as the rate rises: the first requests waited for something
+that a steady server does not do. It is not simulated.
+
+**Models that fill the memory.** 70B in fp16 on two H100 of 80 GB, and 32B on one, leave a few GiB for the cache. The
+pool that the ledger predicts for vLLM 0.8.5 is smaller than theirs was, so that requests queue and are preempted that
+did not: TTFT is too high by orders of magnitude, throughput by 30 to 75 % too low. The pool is the matter of
+[accuracy.md](accuracy.md).
+
+**Small models on RTX 4090.** A step of the 1.5B model took 11 ms there, and 4 ms on an H100: the host, not the card,
+sets its pace. The pace of vLLM 0.8.5 knows one host."""
 
 
 def main() -> int:
@@ -59,7 +61,9 @@ def page() -> str:
             "Recorded runs of vLLM, and what `infcalc simulate` says of each. Written by `python "
             "scripts/simulation_page.py` from [the figures](../tests/published/simulation_runs.yaml), which "
             "`python scripts/simulation_errors.py DATA` takes from the recorded runs; a test compares both. No figure "
-            "of a run is an input of its own simulation but its requests and settings."
+            "of a run is an input of its own simulation but its requests and settings. Medians of the grid were in "
+            "view when the overheads of vLLM 0.8 were set (`infcalc/engines/pace.py`); the logged runs were in nobody's "
+            "view."
         ),
         "",
         "## Errors",
@@ -71,12 +75,15 @@ def page() -> str:
         members = [run for run in runs if name in {run["group"], "all"}]
         parts += [_row(name, quantity, members) for quantity in QUANTITIES if _errors(quantity, members)]
     parts += ["", *_wrapped(_preempted(runs)), "", "## Where they miss", ""]
-    for cause in CAUSES:
+    for cause in CAUSES.split("\n\n"):
         parts += [*_wrapped(f"- {cause}", "  "), ""]
     for name in groups:
         members = [run for run in runs if run["group"] == name]
         parts += [f"## Runs: {name}", "", f"Source: {members[0]['source']}; {members[0]['engine']}.", ""]
-        parts += ["| run | on | load | TTFT | | TPOT | | tokens/s | | KV | |", "|---|---|---|---|---|---|---|---|---|---|---|"]
+        parts += [
+            "| run | on | load | TTFT | | TPOT | | tokens/s | | KV | |",
+            "|---|---|---|---|---|---|---|---|---|---|---|",
+        ]
         parts += [_line(run) for run in members]
         parts.append("")
     return "\n".join(parts)

@@ -140,7 +140,7 @@ def _at_place(
 
         save_requests(ran, asked.save_requests)
     found = words.explanations_of(result, place, ran) if explain else []
-    return result, words.notes_of(result, place, ran), words.doubts_of(result, place, ran), found
+    return result, words.notes_of(result, place, ran), words.doubts_of(result, ran), found
 
 
 def _compared(

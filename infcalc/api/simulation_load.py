@@ -96,7 +96,7 @@ def _sessions(trace: Trace) -> Ints:
 
 
 def kept_ids(load: Load) -> Ints:
-    """Return the deepest node that prompt and answer of each request pass; the prompt's own where the answer is none."""
+    """Return the deepest node that prompt and answer of each request pass: the prompt's own where no answer is one."""
     sharing = load.sharing
     if sharing is None:
         return np.full(len(load.asked), NONE, dtype=np.int64)

@@ -105,8 +105,8 @@ class LoadCurve:
 class SimulationResult(RunResult):
     """A load on one deployment: the run of the first policy, and of the others in ``compare``.
 
-    With a sweep it is the run at its knee, else at its first value. ``step_time_low_fraction`` and ``..._high_fraction``
-    are the band of a step's time around what is computed with.
+    With a sweep it is the run at its knee, else at its first value. ``step_time_low_fraction`` and
+    ``step_time_high_fraction`` are the band of a step's time around what is computed with.
     """
 
     model: str

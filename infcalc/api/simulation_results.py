@@ -182,9 +182,7 @@ def _passed(moments_ps: Ints, edges: Floats) -> Floats:
     return passed
 
 
-def _tokens_until(
-    gathered: Gathered, edges: Floats
-) -> Floats:
+def _tokens_until(gathered: Gathered, edges: Floats) -> Floats:
     """Return the tokens of answers up to each edge: of one answer evenly from its first to its last."""
     done = gathered.finished
     first, last = done.first_token_ps.astype(np.float64), done.last_token_ps.astype(np.float64)

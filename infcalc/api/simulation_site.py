@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from infcalc.simulation.gathered import Gathered
     from infcalc.workload.trace import Trace
 
-SHARED = tuple(field.name for field in fields(RunResult))  # type: ignore[arg-type]
+SHARED = tuple(field.name for field in fields(RunResult))
 """What a run has, as the result of a deployment has it too."""
 
 

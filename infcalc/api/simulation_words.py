@@ -21,13 +21,16 @@ def notes_of(result: SimulationResult, place: Place, ran: Ran) -> list[str]:
     if machinery is None:
         return []
     pace, policy = machinery.machine.pace.value, ran.setting.policy
-    found = [
+    steps = (
         f"{policy}: {policy.meaning}; step times are those of estimate for {result.engine} {result.engine_version}, "
-        f"{machinery.pace.low:.2f} to {machinery.pace.high:.2f} times as long in four of five measurements",
+        f"{machinery.pace.low:.2f} to {machinery.pace.high:.2f} times as long in four of five measurements"
+    )
+    front = (
         f"the front end takes {format_seconds(pace.request_s)} for a request and "
         f"{format_seconds(pace.prompt_token_s)} for a token of its prompt, one after the other, and "
-        f"{format_seconds(pace.latency_s)} on the way in and out: in TTFT and end-to-end times",
-    ]
+        f"{format_seconds(pace.latency_s)} on the way in and out: in TTFT and end-to-end times"
+    )
+    found = [steps, front]
     reserving = [run for run in (result.compare or (ran.result,)) if run.policy in _RESERVING]
     if reserving:
         what = "the longest sequence" if place.asked.contiguous else "the longest answer of all"
@@ -51,7 +54,7 @@ def _lanes(result: SimulationResult, place: Place) -> str:
     return f"{kind} behind a router: {result.router}, {result.router.meaning}"
 
 
-def doubts_of(result: SimulationResult, place: Place, ran: Ran) -> list[str]:
+def doubts_of(result: SimulationResult, ran: Ran) -> list[str]:
     """Return what a reader must be warned of."""
     found = [f"SLO: {one.text}" for one in result.slo if not one.met]
     runs: tuple[RunResult, ...] = result.compare or (ran.result,)
@@ -115,7 +118,7 @@ def explanations_of(result: SimulationResult, place: Place, ran: Ran) -> list[Ex
             Explanation(
                 quantity="ttft_s",
                 formula="front end + queue + steps until the first token + latency",
-                substituted=f"mean {format_seconds(run.ttft_s.mean)}, of which {format_seconds(run.queue_s.mean)} queue",
+                substituted=f"mean {format_seconds(run.ttft_s.mean)}, {format_seconds(run.queue_s.mean)} of it queue",
                 inputs=tuple(_front_end(place)),
             )
         )
@@ -133,7 +136,8 @@ def explanations_of(result: SimulationResult, place: Place, ran: Ran) -> list[Ex
         Explanation(
             quantity="goodput_fraction",
             formula="requests answered within every limit of --slo / all requests",
-            substituted=f"{round(run.goodput_fraction * run.requests):,} / {run.requests:,} = {run.goodput_fraction:.5g}",
+            substituted=f"{round(run.goodput_fraction * run.requests):,} / {run.requests:,} = "
+            f"{run.goodput_fraction:.5g}",
         )
     )
     if run.usd_per_million_output_tokens is not None and place.rent is not None:
@@ -147,9 +151,7 @@ def explanations_of(result: SimulationResult, place: Place, ran: Ran) -> list[Ex
                 + ("" if share == 1 else f" / {share:g}")
                 + f" = {run.usd_per_million_output_tokens:.4g}",
                 inputs=(
-                    Input(
-                        name="USD per GPU-hour", value=f"{place.rent.usd_per_hour:.4g}", origin=place.rent.source
-                    ),
+                    Input(name="USD per GPU-hour", value=f"{place.rent.usd_per_hour:.4g}", origin=place.rent.source),
                 ),
             )
         )

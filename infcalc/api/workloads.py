@@ -67,8 +67,9 @@ def workload(ask: WorkloadAsk | None = None, *, explain: bool = False) -> Answer
 
 @frozen
 class Traced:
-    """A trace that was asked for: where it comes from, and what is to be said of it. ``trace_format`` is ``generated``
-    where it was made.
+    """A trace that was asked for: where it comes from, and what is to be said of it.
+
+    ``trace_format`` is ``generated`` where it was made.
     """
 
     trace: Trace

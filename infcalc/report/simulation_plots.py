@@ -8,8 +8,10 @@ from infcalc.report.plots import canvas, colours, finish
 from infcalc.units import format_span
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from infcalc.api.answer import Answer
-    from infcalc.api.simulation_nouns import LoadCurve, RunResult, SimulationResult
+    from infcalc.api.simulation_nouns import LoadCurve, Moment, RunResult, SimulationResult
 
 _GRID = "#dddddd"
 
@@ -53,7 +55,7 @@ def _runs(answer: Answer[SimulationResult]) -> list[tuple[str, RunResult]]:
 def _over_time(figure: Any, runs: list[tuple[str, RunResult]], path: str, title: str) -> None:  # noqa: ANN401
     figure.set_size_inches(9, 8)
     panels = figure.subplots(4, 1, sharex=True)
-    shown = (
+    shown: tuple[tuple[str, Callable[[Moment], float]], ...] = (
         ("KV cache in use, %", lambda moment: 100 * moment.kv_usage_fraction),
         ("slots in use, %", lambda moment: 100 * moment.slot_utilization_fraction),
         ("requests waiting", lambda moment: moment.num_waiting),

@@ -31,7 +31,7 @@ def in_aggregate(
     front_end: FrontEndTimes | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Gathered:
-    """Serve a load by ``num_lanes`` replicas that take requests in turn, each with the rules of a scheduler of ``make``.
+    """Serve a load by ``num_lanes`` replicas that take requests in turn, each by the rules of a scheduler of ``make``.
 
     Ctrl-C breaks it off: what happened so far is returned, marked ``partial``.
 
@@ -71,9 +71,7 @@ def in_aggregate(
     return Gathered(
         sent_ps=np.where(load.arrival_ps <= end_ps, load.arrival_ps, -1) if partial else load.arrival_ps,
         finished=_finished(lanes),
-        reasons={
-            int(lane.chosen[one.index]): one.reason for lane in lanes for one in lane.recorder.rejections
-        },
+        reasons={int(lane.chosen[one.index]): one.reason for lane in lanes for one in lane.recorder.rejections},
         num_aborted=0,
         interval_runs=np.concatenate([lane.recorder.interval_runs() for lane in lanes]),
         replicas=tuple(lane.totals() for lane in lanes),

@@ -1,4 +1,4 @@
-"""One replica or several behind a router, every step computed: the run of :mod:`infcalc.simulation.oracle` for any load.
+"""One replica or several behind a router, every step computed: :mod:`infcalc.simulation.oracle` for any load.
 
 One queue of events, ordered by time, rank and serial number. At one moment steps end first, then requests are sent,
 then they reach a scheduler, and then replicas that stand still begin a step.
@@ -50,8 +50,8 @@ Observer = Callable[[int, StepRecord], None]
 class Fleet:
     """A run of ``requests``; ``sending`` says when each is sent, whatever their own times say.
 
-    Replicas in groups of ``num_locked`` begin and end their steps together, each as late as the longest: so do the ranks
-    of a mixture of experts, which exchange tokens in every layer.
+    Replicas in groups of ``num_locked`` begin and end their steps together, each as late as the longest: so do the
+    ranks of a mixture of experts, which exchange tokens in every layer.
 
     What happened so far stands in ``records``, in the order of ending, in ``sent_ps`` and in ``now_ps``: a run that is
     broken off has them too.
@@ -112,9 +112,7 @@ class Fleet:
 
     def _push(self, time_ps: int, rank: Rank, *, replica: int = 0, index: int = 0) -> None:
         self._num_events += 1
-        heappush(
-            self._events, Event(time_ps=time_ps, rank=rank, serial=self._num_events, replica=replica, index=index)
-        )
+        heappush(self._events, Event(time_ps=time_ps, rank=rank, serial=self._num_events, replica=replica, index=index))
 
     def _happen(self, event: Event) -> None:
         match event.rank:

@@ -18,8 +18,9 @@ _SHARES = (0.5, 0.9, 0.95, 0.99, 1.0)
 
 @frozen
 class TimeSummary:
-    """Times in seconds: their mean, percentiles and greatest. Percentiles lie between two samples on the line through
-    both, as ``numpy.percentile`` and benchmark tools have them.
+    """Times in seconds: their mean, percentiles and greatest.
+
+    Percentiles lie between two samples on the line through both, as ``numpy.percentile`` and benchmark tools have them.
     """
 
     mean: float

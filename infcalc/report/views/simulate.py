@@ -61,7 +61,9 @@ def _tables(result: SimulationResult, name: str) -> list[Table]:
         return [_runs(result.compare, f"{name}Policies with the same requests (times: mean, then p99)", "policy")]
     found = []
     if result.sweep is not None:
-        found.append(_runs(result.sweep.points, f"{name}Along {result.sweep.variable} (times: mean, then p99)", "value"))
+        found.append(
+            _runs(result.sweep.points, f"{name}Along {result.sweep.variable} (times: mean, then p99)", "value")
+        )
     at = ""
     if result.sweep is not None:
         knee = result.sweep.knee
@@ -247,5 +249,3 @@ def _percent(value: object) -> str:
 
 def _usd(value: object) -> str:
     return f"{value:,.2f}" if isinstance(value, int | float) else str(value)
-
-
