@@ -552,7 +552,14 @@ def _weights_alone_in_four_bits(_: Path) -> Figures:
 @answers("UC-123")
 def _tokens_of_16_gib(_: Path) -> Figures:
     # So much of the card's memory leaves 16 GiB for the cache.
-    ask = Ask(models=("qwen2.5-7b",), gpus=("gb200",), num_gpus=1, memory_fraction=0.185613, max_num_seqs=128, max_model_len=8192)
+    ask = Ask(
+        models=("qwen2.5-7b",),
+        gpus=("gb200",),
+        num_gpus=1,
+        memory_fraction=0.185613,
+        max_num_seqs=128,
+        max_model_len=8192,
+    )
     sent = WorkloadAsk(arrivals="once", num_requests=512, input_tokens="1000", output_tokens="5000")
     ran = simulate(ask, SimulationAsk(load=sent)).result
     assert ran.cache_tokens == 299_584
