@@ -130,7 +130,7 @@ class _Lane:
                 reason = reason_of(self._scheduler, index, prompt, load.told_tokens(index))
                 recorder.rejected(index, arrival, max(arrival, replica.now_ps), prompt, reason)
         while replica.has_work:
-            advance(replica.now_ps + max(PS_PER_S, replica.now_ps // _METERS))
+            advance(replica.now_ps + max(PS_PER_S // 10, replica.now_ps // _METERS))
             self._read(replica.now_ps)
             if progress is not None:
                 progress(before + recorder.num_finished, total)
