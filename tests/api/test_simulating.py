@@ -41,9 +41,10 @@ def test_step_by_step_gives_the_same_figures(load: WorkloadAsk, policy: str, num
     slow = ran(load, policy=policy, num_replicas=number, step_by_step=True)
     assert figures(fast) == figures(slow)
     assert fast.completed == 250
-    for one, other in zip(fast.over_time, slow.over_time, strict=True):
-        # Read at other moments in between.
-        assert one.kv_usage_fraction == pytest.approx(other.kv_usage_fraction, abs=0.06)
+    pairs = list(zip(fast.over_time, slow.over_time, strict=True))
+    # The cache is read at other moments in between.
+    assert sum(abs(one.kv_usage_fraction - other.kv_usage_fraction) for one, other in pairs) / len(pairs) < 0.005
+    for one, other in pairs:
         assert one.output_tokens_per_s == other.output_tokens_per_s
         assert one.num_waiting == other.num_waiting
 
@@ -73,7 +74,8 @@ def test_figures_agree_with_one_another() -> None:
         assert summary is not None
         assert summary.p50 <= summary.p90 <= summary.p95 <= summary.p99 <= summary.max
     assert 0 < result.kv_usage_fraction.mean < result.kv_usage_fraction.max <= 1
-    assert 0.3 < result.prefix_hit_rate_fraction < 0.7
+    # 70 % of the prompts begin with 300 tokens of some 800.
+    assert 0.2 < result.prefix_hit_rate_fraction < 0.7 * 300 / 700
     assert ran(SHARED, prefix_caching=False).prefix_hit_rate_fraction == 0
     widths = [moment.end_s - moment.start_s for moment in result.over_time]
     held = sum(one.kv_usage_fraction * width for one, width in zip(result.over_time, widths, strict=True))
@@ -168,9 +170,8 @@ def test_a_sweep_finds_the_knee_and_how_far_the_limits_are_kept() -> None:
     waits = [point.ttft_s.mean for point in curve.points if point.ttft_s is not None]
     assert waits == sorted(waits)
     assert curve.knee in {2, 8, 32, 128}
-    assert curve.highest_within_slo == max(
-        value for value, wait in zip((2, 8, 32, 128), waits, strict=True) if wait <= 0.3
-    )
+    within = [value for value, wait in zip((2, 8, 32, 128), waits, strict=True) if wait <= 0.3]
+    assert curve.highest_within_slo == within[-1]
     at_knee = next(point for point in curve.points if point.value == curve.knee)
     assert at_knee.output_tokens_per_s == result.output_tokens_per_s
 
