@@ -228,7 +228,7 @@ def test_what_contradicts_itself_is_refused() -> None:
         ({"sweep": parse_sweep("rate=1..8"), "save_requests": "x.csv"}, "several runs"),
     ):
         with pytest.raises(UsageError, match=text):
-            simulate(SMALL, SimulationAsk(**asked))  # type: ignore[arg-type]
+            simulate(SMALL, SimulationAsk(**asked))
     with pytest.raises(UsageError, match="swept"):
         ran(BUSY, sweep=parse_sweep("rate=1..8"))
     with pytest.raises(InfcalcError, match="above 0"):

@@ -39,7 +39,7 @@ def test_several_replicas_give_what_a_fleet_gives(seed: int, lanes: int, work: i
     fleet.run()
     plain = finished_of(fleet.records)
     found = in_aggregate(case.make, load_of(case.load), case.timer, num_lanes=lanes, front_end=front)
-    for field in fields(Finished):  # type: ignore[arg-type]
+    for field in fields(Finished):
         assert getattr(found.finished, field.name).tolist() == getattr(plain, field.name).tolist(), case.what
     assert found.placed.tolist() == fleet.placed
     assert sorted(found.reasons) == sorted(one.index for one in fleet.records if one.reason)
