@@ -62,8 +62,8 @@ def page() -> str:
             "scripts/simulation_page.py` from [the figures](../tests/published/simulation_runs.yaml), which "
             "`python scripts/simulation_errors.py DATA` takes from the recorded runs; a test compares both. No figure "
             "of a run is an input of its own simulation but its requests and settings. Medians of the grid were in "
-            "view when the overheads of vLLM 0.8 were set (`infcalc/engines/pace.py`); the logged runs were in nobody's "
-            "view."
+            "view when the overheads of vLLM 0.8 were set (`infcalc/engines/pace.py`); the logged runs were in "
+            "nobody's view."
         ),
         "",
         "## Errors",

@@ -108,6 +108,8 @@ def _runs(runs: tuple[RunResult, ...], title: str, key: str) -> Table:
         Column(key="usd_per_million_output_tokens", heading="USD/M", show=_usd),
     )
     shown = tuple(column for column in columns if column.key not in _RARE or any(row.get(column.key) for row in rows))
+    if all(run.goodput_fraction == 1 for run in runs):
+        shown = tuple(column for column in shown if column.key != "goodput_fraction")
     return Table(title=title, columns=shown, rows=rows)
 
 
