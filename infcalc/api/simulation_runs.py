@@ -12,6 +12,7 @@ from infcalc.api.simulation_load import kept_ids, requests_of
 from infcalc.frozen import frozen
 from infcalc.simulation.aggregate import in_aggregate
 from infcalc.simulation.fast.columns import Load as Columns
+from infcalc.simulation.fast.intervals import TIMES_BITS
 from infcalc.simulation.fast.run import is_fast
 from infcalc.simulation.fleet import Fleet
 from infcalc.simulation.gathered import Gathered, StepMeter, finished_of
@@ -143,7 +144,8 @@ def _every_step(setting: Setting, load: Load, progress: Progress | None) -> Gath
         _check(requests, fleet, records)
     busy_ps = sum(door.busy_ps for door in fleet.front_ends)
     values, counts = np.unique(np.array(waits, dtype=np.int64), return_counts=True)
-    runs = np.stack([values, np.zeros_like(values), np.ones_like(values), counts], axis=1)
+    # As often as it came up, one request each time.
+    runs = np.stack([values, np.zeros_like(values), (counts << TIMES_BITS) + 1], axis=1)
     return Gathered(
         sent_ps=np.array([-1 if moment is None else moment for moment in fleet.sent_ps], dtype=np.int64),
         finished=finished_of(fleet.records),

@@ -74,7 +74,7 @@ class Gathered:
     reasons: Mapping[int, str]
     num_aborted: int
     interval_runs: Ints
-    """Times between two tokens of a request: the first, how much longer each next one is, how many, how often each."""
+    """Times between two tokens of a request, as :class:`infcalc.simulation.fast.intervals.Intervals` has them."""
     replicas: tuple[Totals, ...]
     placed: Ints
     """The replica of each request; -1: none."""

@@ -43,7 +43,7 @@ def summary_of(times_ps: Ints | Floats) -> TimeSummary | None:
 
 
 def interval_summary(runs: Ints) -> TimeSummary | None:
-    """Return the same of runs of intervals, four numbers each, as :mod:`infcalc.simulation.fast.samples` has them."""
+    """Return the same of runs of intervals, as :mod:`infcalc.simulation.fast.samples` takes them."""
     if not len(runs):
         return None
     return _summary(interval_mean(runs), interval_quantiles(runs, _SHARES))
