@@ -48,6 +48,7 @@ docs: $(VENV)/.ready
 	$(PY) scripts/serving_left_out.py
 	$(PY) scripts/serving_page.py
 	$(PY) scripts/speculation_page.py
+	$(PY) scripts/simulation_page.py
 
 clean:
 	rm -rf $(VENV) dist build

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from infcalc.api.paging_waste import PagingAsk, paging
     from infcalc.api.prefix_hits import prefix_cache
     from infcalc.api.prefix_stream import PrefixAsk
+    from infcalc.api.simulating import simulate
+    from infcalc.api.simulation_ask import SimulationAsk
     from infcalc.api.sizing import kv
     from infcalc.api.speed import estimate
     from infcalc.api.users import Load
@@ -43,6 +45,7 @@ __all__ = [
     "Offer",
     "PagingAsk",
     "PrefixAsk",
+    "SimulationAsk",
     "WorkloadAsk",
     "batching",
     "compare",
@@ -56,6 +59,7 @@ __all__ = [
     "prefix_cache",
     "roofline",
     "show",
+    "simulate",
     "speculate",
     "validate_memory",
     "validate_serving",
@@ -73,6 +77,7 @@ _HOMES = {
     "Offer": "infcalc.api.offer",
     "PagingAsk": "infcalc.api.paging_waste",
     "PrefixAsk": "infcalc.api.prefix_stream",
+    "SimulationAsk": "infcalc.api.simulation_ask",
     "WorkloadAsk": "infcalc.api.workload_ask",
     "batching": "infcalc.api.batching_policies",
     "compare": "infcalc.api.comparing",
@@ -86,6 +91,7 @@ _HOMES = {
     "prefix_cache": "infcalc.api.prefix_hits",
     "roofline": "infcalc.api.bounds",
     "show": "infcalc.api.listing",
+    "simulate": "infcalc.api.simulating",
     "speculate": "infcalc.api.drafting",
     "validate_memory": "infcalc.api.validating",
     "validate_serving": "infcalc.api.validating_serving",

@@ -81,6 +81,7 @@ class Seating:
     max_num_seqs: int
     budget_tokens: int
     max_model_len: int
+    prefix_caching: bool = True
 
 
 def scheduler_of(policy: Policy, seating: Seating) -> Scheduler:
@@ -102,10 +103,11 @@ def _scheduler(policy: Policy, seating: Seating) -> Scheduler:
     seats, budget = seating.max_num_seqs, seating.budget_tokens
     if policy is Policy.SGLANG:
         # One page is the null page.
-        pages = RadixCacheManager(seating.cache_tokens + 1)
+        pages = RadixCacheManager(seating.cache_tokens + 1, prefix_caching=seating.prefix_caching)
         prefill = PrefillLimits(max_prefill_tokens=budget, chunked_prefill_tokens=budget)
         return SglangScheduler(pages, SglangLimits(max_running_requests=seats, prefill=prefill))
-    blocks = KvCacheManager(seating.cache_tokens // seating.block_tokens + 1, seating.block_tokens)
+    num_blocks = seating.cache_tokens // seating.block_tokens + 1
+    blocks = KvCacheManager(num_blocks, seating.block_tokens, prefix_caching=seating.prefix_caching)
     match policy:
         case Policy.STATIC:
             return StaticScheduler(blocks, max_num_seqs=seats)

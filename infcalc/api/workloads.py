@@ -58,6 +58,35 @@ def workload(ask: WorkloadAsk | None = None, *, explain: bool = False) -> Answer
 
     """
     ask = WorkloadAsk() if ask is None else ask
+    traced = traced_of(ask)
+    answer = _described(traced, explain=explain)
+    if ask.save_trace is not None:
+        save_trace(traced.trace, ask.save_trace)
+    return answer
+
+
+@frozen
+class Traced:
+    """A trace that was asked for: where it comes from, and what is to be said of it.
+
+    ``trace_format`` is ``generated`` where it was made.
+    """
+
+    trace: Trace
+    trace_format: str
+    inputs: tuple[Input, ...]
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    reading: Reading | None = None
+
+
+def traced_of(ask: WorkloadAsk) -> Traced:
+    """Return the trace of a file, or one that is made.
+
+    Raises:
+        UsageError, FileProblem, TraceError: as :func:`workload`.
+
+    """
     if ask.speedup is not None and not 0 < ask.speedup <= _MAX_SPEEDUP:
         raise UsageError(f"{ask.speedup:g} is out of range", place="--speedup", hint="above 0; 2 is twice the rate")
     if ask.num_requests is not None and not 1 <= ask.num_requests <= MAX_REQUESTS:
@@ -66,15 +95,16 @@ def workload(ask: WorkloadAsk | None = None, *, explain: bool = False) -> Answer
     seed = seed_of(ask)
     if ask.file is None:
         trace, inputs, assumptions = _made(ask, seed)
-        answer = _described(trace, "generated", inputs, assumptions, (), explain=explain)
-    else:
-        trace, reading, inputs, assumptions = _read(ask, seed)
-        answer = _described(
-            trace, str(reading.form), inputs, assumptions, _warnings(reading, trace), explain=explain, reading=reading
-        )
-    if ask.save_trace is not None:
-        _save(trace, ask.save_trace)
-    return answer
+        return Traced(trace=trace, trace_format="generated", inputs=inputs, assumptions=assumptions)
+    trace, reading, inputs, assumptions = _read(ask, seed)
+    return Traced(
+        trace=trace,
+        trace_format=str(reading.form),
+        inputs=inputs,
+        assumptions=assumptions,
+        warnings=_warnings(reading, trace),
+        reading=reading,
+    )
 
 
 _MAX_SPEEDUP = 1e6
@@ -171,16 +201,7 @@ def _many(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'s' if number != 1 else ''}"
 
 
-def _described(
-    trace: Trace,
-    form: str,
-    inputs: tuple[Input, ...],
-    assumptions: tuple[str, ...],
-    warnings: tuple[str, ...],
-    *,
-    explain: bool,
-    reading: Reading | None = None,
-) -> Answer[WorkloadResult]:
+def _described(traced: Traced, *, explain: bool) -> Answer[WorkloadResult]:
     from infcalc.workload.description import (  # noqa: PLC0415
         length_summary,
         num_sessions,
@@ -192,6 +213,7 @@ def _described(
     )
     from infcalc.workload.likeness import options_like  # noqa: PLC0415
 
+    trace, reading = traced.trace, traced.reading
     arriving = rates(trace)
     given, made = length_summary(trace.input_tokens), length_summary(trace.output_tokens)
     if reading is not None and reading.tokens_low_fraction is not None and reading.tokens_high_fraction is not None:
@@ -200,7 +222,7 @@ def _described(
     intervals = over_time(trace)
     shared = shares(trace)
     result = WorkloadResult(
-        trace_format=form,
+        trace_format=traced.trace_format,
         requests=len(trace),
         sessions=num_sessions(trace),
         duration_s=arriving.duration_s,
@@ -221,9 +243,9 @@ def _described(
     return Answer(
         command="workload",
         results=(result,),
-        inputs=inputs,
-        assumptions=(*assumptions, *_notes(result, time_grid_s(trace))),
-        warnings=warnings,
+        inputs=traced.inputs,
+        assumptions=(*traced.assumptions, *_notes(result, time_grid_s(trace))),
+        warnings=traced.warnings,
         explanations=_explanations(trace, arriving, result) if explain else (),
     )
 
@@ -272,7 +294,14 @@ def _explanations(trace: Trace, arriving: Rates, result: WorkloadResult) -> tupl
     return tuple(found)
 
 
-def _save(trace: Trace, path: str) -> None:
+def save_trace(trace: Trace, path: str) -> None:
+    """Write a trace: CSV holds times and lengths, JSON lines hold all.
+
+    Raises:
+        UsageError: CSV cannot hold it.
+        FileProblem: the file cannot be written.
+
+    """
     from infcalc.workload.writing import as_csv, as_json_lines, fits_csv  # noqa: PLC0415
 
     if path.lower().endswith(".csv"):

@@ -60,6 +60,11 @@ COMMANDS = (
         question="What is in this trace, and can I have one like it?",
         module="infcalc.cli.workload",
     ),
+    Command(
+        name="simulate",
+        question="What happens under this load: waits, percentiles, preemptions, use of the cache?",
+        module="infcalc.cli.simulate",
+    ),
     Command(name="paging", question="What does paging save over contiguous KV?", module="infcalc.cli.paging"),
     Command(
         name="prefix-cache",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from infcalc.api.batching_requests import BatchingAsk
     from infcalc.api.judging import Measurement
     from infcalc.api.objectives import Objective
+    from infcalc.api.simulation_ask import SimulationAsk
     from infcalc.api.sweeping import Sweep
     from infcalc.api.workload_ask import WorkloadAsk
 
@@ -91,6 +92,31 @@ def trace_from(options: Mapping[str, Any]) -> WorkloadAsk:
         speedup=options.get("speedup"),
         seed=options.get("seed"),
         save_trace=options.get("save_trace"),
+    )
+
+
+def simulation_from(options: Mapping[str, Any]) -> SimulationAsk:
+    """Return load, policies, replicas and limits of a command's options.
+
+    Raises:
+        UsageError: a load, a sweep or an objective that is none.
+
+    """
+    from infcalc.api.simulation_ask import SimulationAsk  # noqa: PLC0415 - only where something is simulated
+
+    return SimulationAsk(
+        load=trace_from(options),
+        policy=options.get("policy"),
+        compared=split(options.get("compare"), commas=True),
+        num_replicas=options.get("replicas"),
+        router=options.get("router"),
+        prefix_caching=not options.get("no_prefix_caching"),
+        contiguous=options.get("contiguous", False),
+        num_slots=options.get("slots"),
+        step_by_step=options.get("step_by_step", False),
+        slo=slo_from(options),
+        sweep=sweep_from(options),
+        save_requests=options.get("save_requests"),
     )
 
 

@@ -524,6 +524,51 @@ PREFIXES = (
     _question("max_tokens", "--max-tokens", kind=_Text, text="Tokens that the cache keeps. [the KV pool]"),
 )
 
+SIMULATION = (
+    _question("policy", "--policy", kind=_Text, text="Who schedules, as in batching. [as the engine does]"),
+    _question(
+        "compare",
+        "--compare",
+        kind=_Texts,
+        text="Several policies side by side: static,continuous,vllm,sglang. Each gets the same requests.",
+    ),
+    _question("slots", "--slots", kind=_Whole, text="Requests that may run at once. [--max-num-seqs]"),
+    _question("replicas", "--replicas", kind=_Whole, text="Replicas of the deployment behind a router. [1]"),
+    _question(
+        "router", "--router", kind=_Text, text="round-robin, least-loaded, prefix-aware or session. [round-robin]"
+    ),
+    Option(
+        name="no_prefix_caching",
+        flags=("--no-prefix-caching",),
+        kind=bool,
+        default=False,
+        help="Compute every prompt from its beginning.",
+        group="Question",
+    ),
+    Option(
+        name="contiguous",
+        flags=("--contiguous",),
+        kind=bool,
+        default=False,
+        help="Static and continuous batching without paging: room for the longest sequence from the start.",
+        group="Question",
+    ),
+    Option(
+        name="step_by_step",
+        flags=("--step-by-step",),
+        kind=bool,
+        default=False,
+        help="Compute every step by the parts that the numpy engine runs: slower, with the same answer.",
+        group="Question",
+    ),
+    _question(
+        "save_requests",
+        "--save-requests",
+        kind=_Text,
+        text="Write each request's times to this file: .csv, else JSON lines.",
+    ),
+)
+
 PRICE = tuple(option for option in TERMS if option.name == "price")
 
 BENCH = (

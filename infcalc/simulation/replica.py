@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from infcalc.errors import DoesNotFit
 from infcalc.kvcache.invariant import holds
 from infcalc.scheduling.scheduler import Scheduler
@@ -38,11 +40,13 @@ class _Underway:
 class Replica:
     """Requests in, records out. ``begin`` and ``end`` take turns, ``receive`` may come at any time between them.
 
-    The caller holds the clock: it hands in every moment, none before the last.
+    The caller holds the clock: it hands in every moment, none before the last. ``waited`` is told the picoseconds
+    between two tokens of a request, for each token after the first.
     """
 
-    def __init__(self, scheduler: Scheduler, timer: Timer) -> None:
+    def __init__(self, scheduler: Scheduler, timer: Timer, *, waited: Callable[[int], None] | None = None) -> None:
         self.scheduler = scheduler
+        self._waited = waited
         self._timer = timer
         self._underway: dict[int, _Underway] = {}
         self._plan: StepPlan | None = None
@@ -116,6 +120,8 @@ class Replica:
             if chunk.produces:
                 one = self._underway[chunk.sequence_id]
                 produced[chunk.sequence_id] = one.request.answer_id(chunk.sequence_id, one.sequence.generated_tokens)
+                if self._waited is not None and one.last_token_ps is not None:
+                    self._waited(now_ps - one.last_token_ps)
                 one.last_token_ps = now_ps
                 if one.first_token_ps is None:
                     one.first_token_ps = now_ps

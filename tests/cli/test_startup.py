@@ -78,6 +78,7 @@ def test_an_answer_loads_nothing_heavy(warm: Path, arguments: tuple[str, ...]) -
         ("estimate", "--concurrency", "100"),
         ("estimate", "--sweep", "batch=1..64", "--json"),
         ("workload",),
+        ("simulate", "--num-requests", "20"),
     ],
     ids=" ".join,
 )
@@ -96,6 +97,8 @@ def test_an_estimate_or_a_trace_loads_numpy_and_nothing_else_that_is_heavy(
         (("estimate", "--batch", "4", "--rate", "2"), 2),
         (("estimate", "--input-tokens", "100k"), 2),
         (("workload", "--arrivals", "poisson:0"), 2),
+        (("simulate", "--policy", "fifo"), 2),
+        (("simulate", "--arrivals", "poisson:0"), 2),
         (("estimate", "--gpu", "rtx-4090", "--gpus", "1", "--json"), 3),
     ],
     ids=str,

@@ -1,0 +1,181 @@
+"""What happens under load? The requests of a trace on the real scheduler and cache of an engine, over time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from infcalc.api.answer import Answer, distinct
+from infcalc.api.costing import Terms, check_terms, rent_inputs, rent_of
+from infcalc.api.deployment import Ask, load, merged_inputs, resolve
+from infcalc.api.simulation_ask import (
+    SimulationAsk,
+    at,
+    check_simulation,
+    defaulted,
+    policies_for,
+    router_of,
+    with_defaults,
+)
+from infcalc.api.simulation_nouns import SimulationResult
+from infcalc.api.sizing import check_model_len
+from infcalc.api.speed import site_of
+from infcalc.api.workloads import save_trace, traced_of
+from infcalc.spec.explain import Input
+
+# What loads numpy is imported where a run begins: what is refused needs none of it.
+if TYPE_CHECKING:
+    from infcalc.api.replicas import Policy
+    from infcalc.api.simulation_nouns import RunResult
+    from infcalc.api.simulation_runs import Progress
+    from infcalc.api.simulation_site import Place
+    from infcalc.api.workloads import Traced
+    from infcalc.spec.explain import Explanation
+
+_DOES_NOT_FIT = 3
+_NOT_MET = 4
+_INTERRUPTED = 130
+
+
+def simulate(
+    ask: Ask | None = None,
+    asked: SimulationAsk | None = None,
+    *,
+    terms: Terms | None = None,
+    explain: bool = False,
+    progress: Progress | None = None,
+) -> Answer[SimulationResult]:
+    """Return what the requests of a load see on each asked deployment, and what they do to its cache and slots.
+
+    Without anything: 1,000 requests that come at random at 3 per second, on the reference deployment. Exit code 3 where
+    a deployment does not fit, 4 where an objective of ``slo`` is not met, 130 where the run was broken off: what was
+    simulated until then is given, marked ``partial``.
+
+    Raises:
+        InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve` and
+            :func:`infcalc.api.workloads.workload`.
+
+    """
+    ask, asked, terms = ask or Ask(), asked or SimulationAsk(), terms or Terms()
+    check_simulation(asked)
+    check_terms(terms)
+    catalog = load(ask)
+    deployments = resolve(ask, catalog)
+    if asked.save_requests is not None and len(deployments) > 1:
+        from infcalc.errors import UsageError  # noqa: PLC0415
+
+        raise UsageError("requests of several deployments", place="--save-requests", hint="ask for one")
+    sites = [site_of(ask, deployment, catalog) for deployment in deployments]
+    for site in sites:
+        check_model_len(site.deployment)
+        policies_for(asked, site.deployment.rules.engine)
+    first = asked.load if asked.sweep is None else at(asked.load, asked.sweep.variable, asked.sweep.values[0])
+    traced = traced_of(with_defaults(first))
+    if asked.load.save_trace is not None:
+        save_trace(traced.trace, asked.load.save_trace)
+    results: list[SimulationResult] = []
+    notes: list[str] = [*traced.assumptions]
+    talk: list[str] = [*traced.warnings]
+    inputs: list[tuple[Input, ...]] = []
+    explanations: list[Explanation] = []
+    from infcalc.api.simulation_site import place_of  # noqa: PLC0415 - numpy
+
+    for site in sites:
+        place = place_of(site, asked, terms, traced.trace)
+        result, said, told, found = _at_place(place, traced, progress=progress, explain=explain)
+        results.append(result)
+        notes += [*said, *site.deployment.assumptions]
+        talk += [*told, *site.deployment.warnings]
+        explanations += found
+        kv = Input(name="kv_dtype", value=site.form.name, origin=site.form_origin)
+        priced = rent_inputs(rent_of(site.deployment.gpu, terms), terms)
+        inputs.append((*site.deployment.inputs, kv, *_asked_inputs(asked, result, traced), *priced))
+    return Answer(
+        command="simulate",
+        results=tuple(results),
+        inputs=merged_inputs(inputs),
+        assumptions=distinct(notes),
+        warnings=distinct(talk),
+        explanations=tuple(explanations),
+        exit_code=_code(results),
+    )
+
+
+def _code(results: list[SimulationResult]) -> int:
+    if any(_is_partial(one) for one in results):
+        return _INTERRUPTED
+    if not all(one.fits for one in results):
+        return _DOES_NOT_FIT
+    return _NOT_MET if any(not kept.met for one in results for kept in one.slo) else 0
+
+
+def _is_partial(result: SimulationResult) -> bool:
+    points = () if result.sweep is None else result.sweep.points
+    return any(run.partial for run in (result, *result.compare, *points))
+
+
+def _at_place(
+    place: Place, traced: Traced, *, progress: Progress | None, explain: bool
+) -> tuple[SimulationResult, list[str], list[str], list[Explanation]]:
+    """Return the result at one deployment, with what is to be noted, warned of and explained."""
+    from infcalc.api import simulation_words as words  # noqa: PLC0415 - numpy
+
+    described = place.described()
+    if not described.fits:
+        return described, [], [], []
+    asked = place.asked
+    if asked.sweep is not None:
+        from infcalc.api.simulation_sweep import swept  # noqa: PLC0415
+
+        result, ran = swept(place, described, progress)
+    else:
+        policies = policies_for(asked, place.site.deployment.rules.engine)
+        ran = place.run(policies[0], traced.trace, progress)
+        compare: tuple[RunResult, ...] = ()
+        if len(policies) > 1:
+            compare = _compared(place, traced, ran.result, policies, progress)
+        result = place.filled(described, ran, compare=compare)
+    if asked.save_requests is not None:
+        from infcalc.api.simulation_saving import save_requests  # noqa: PLC0415
+
+        save_requests(ran, asked.save_requests)
+    found = words.explanations_of(result, place, ran) if explain else []
+    return result, words.notes_of(result, place, ran), words.doubts_of(result, ran), found
+
+
+def _compared(
+    place: Place, traced: Traced, first: RunResult, policies: tuple[Policy, ...], progress: Progress | None
+) -> tuple[RunResult, ...]:
+    found = [first]
+    for policy in policies[1:]:
+        if found[-1].partial:
+            break
+        found.append(place.run(policy, traced.trace, progress).result)
+    return tuple(found)
+
+
+def _asked_inputs(asked: SimulationAsk, result: SimulationResult, traced: Traced) -> tuple[Input, ...]:
+    defaults = defaulted(asked.load)
+    loaded = tuple(
+        replace(item, origin="default") if item.name in defaults and asked.sweep is None else item
+        for item in traced.inputs
+        if asked.sweep is None or item.name != "arrivals"
+    )
+    said = asked.compared or asked.policy
+    names = ", ".join(asked.compared) if asked.compared else str(result.policy or asked.policy or "")
+    found = [*loaded, Input(name="policy", value=names, origin="given" if said else "the engine's own")]
+    found.append(_given("replicas", result.num_replicas, asked.num_replicas))
+    if result.num_lanes > 1:
+        found.append(_given("router", str(router_of(asked)), asked.router))
+    if asked.sweep is not None:
+        first, last = asked.sweep.values[0], asked.sweep.values[-1]
+        found.append(Input(name="sweep", value=f"{asked.sweep.variable} {first:g}..{last:g}", origin="given (--sweep)"))
+    if not asked.prefix_caching:
+        found.append(Input(name="prefix_caching", value="off", origin="given"))
+    if asked.contiguous:
+        found.append(Input(name="paging", value="off", origin="given (--contiguous)"))
+    return tuple(found)
+
+
+def _given(name: str, value: object, given: object) -> Input:
+    return Input(name=name, value=value, origin="default" if given is None else "given")

@@ -1,0 +1,135 @@
+"""One deployment of a simulation: runs of a trace on it, and its result."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from infcalc.api.costing import rent_of
+from infcalc.api.offering import limit_of
+from infcalc.api.simulation_ask import router_of
+from infcalc.api.simulation_load import load_of
+from infcalc.api.simulation_machine import machinery_of, seats_of, usd_per_s
+from infcalc.api.simulation_nouns import RunResult, SimulationResult
+from infcalc.api.simulation_results import outcomes_of, result_of
+from infcalc.api.simulation_runs import Setting, run_of
+from infcalc.frozen import frozen
+
+if TYPE_CHECKING:
+    from infcalc.api.costing import Rent, Terms
+    from infcalc.api.objectives import Outcome
+    from infcalc.api.replicas import Policy
+    from infcalc.api.simulation_ask import SimulationAsk
+    from infcalc.api.simulation_load import Load
+    from infcalc.api.simulation_machine import Machinery, Seats
+    from infcalc.api.simulation_runs import Progress
+    from infcalc.api.speed import Site
+    from infcalc.simulation.gathered import Gathered
+    from infcalc.workload.trace import Trace
+
+SHARED = tuple(field.name for field in fields(RunResult))
+"""What a run has, as the result of a deployment has it too."""
+
+
+@frozen
+class Ran:
+    """One run: what went in, what it left behind, and what is read off it."""
+
+    setting: Setting
+    load: Load
+    gathered: Gathered
+    result: RunResult
+    slo: tuple[Outcome, ...]
+
+
+@frozen
+class Place:
+    """A deployment with all that its runs have in common. ``machinery`` is None where it does not fit."""
+
+    site: Site
+    asked: SimulationAsk
+    terms: Terms
+    rent: Rent | None
+    seats: Seats
+    machinery: Machinery | None
+
+    @property
+    def num_replicas(self) -> int:
+        """How many stand behind the router."""
+        return self.asked.num_replicas or 1
+
+    @property
+    def num_lanes(self) -> int:
+        """Parts of all of them that take steps on their own."""
+        return self.num_replicas * self.seats.lanes_per_replica
+
+    def run(self, policy: Policy, trace: Trace, progress: Progress | None) -> Ran:
+        """Return one run."""
+        machinery, asked = self.machinery, self.asked
+        if machinery is None:
+            raise AssertionError("what does not fit runs nothing")
+        parallelism = self.site.deployment.parallelism
+        setting = Setting(
+            policy=policy,
+            seating=self.seats.seating,
+            timer=machinery.timer,
+            front_end=machinery.front_end,
+            num_lanes=self.num_lanes,
+            num_locked=parallelism.dp if self.site.deployment.model.has_experts else 1,
+            router=router_of(asked),
+            contiguous=asked.contiguous,
+            step_by_step=asked.step_by_step,
+        )
+        load = load_of(trace, limit_of(self.site.deployment))
+        gathered = run_of(setting, load, progress)
+        cost = usd_per_s(self.rent, self.terms, parallelism.num_gpus * self.num_replicas)
+        return Ran(
+            setting=setting,
+            load=load,
+            gathered=gathered,
+            result=result_of(gathered, load, setting, slo=asked.slo, usd_per_s=cost),
+            slo=outcomes_of(gathered, setting, asked.slo),
+        )
+
+    def described(self) -> SimulationResult:
+        """Return the result without a run."""
+        deployment, seating = self.site.deployment, self.seats.seating
+        pace = None if self.machinery is None else self.machinery.pace
+        return SimulationResult(
+            model=deployment.model.name,
+            gpu=deployment.gpu.name,
+            num_gpus=deployment.parallelism.num_gpus,
+            num_replicas=self.num_replicas,
+            num_lanes=self.num_lanes,
+            router=router_of(self.asked),
+            engine=deployment.rules.engine,
+            engine_version=deployment.rules.version,
+            kv_dtype=self.site.form.name,
+            fits=not self.seats.missing_bytes,
+            missing_bytes=self.seats.missing_bytes,
+            cache_tokens=seating.cache_tokens,
+            max_num_seqs=seating.max_num_seqs,
+            step_time_low_fraction=None if pace is None else pace.low,
+            step_time_high_fraction=None if pace is None else pace.high,
+        )
+
+    @staticmethod
+    def filled(described: SimulationResult, ran: Ran, *, compare: tuple[RunResult, ...] = ()) -> SimulationResult:
+        """Return the result with a run in it, and others beside it."""
+        found = {name: getattr(ran.result, name) for name in SHARED}
+        return replace(described, **found, slo=ran.slo, compare=compare)
+
+
+def place_of(site: Site, asked: SimulationAsk, terms: Terms, trace: Trace) -> Place:
+    """Return a deployment as the requests of a trace find it."""
+    mean_tokens = float((trace.input_tokens + trace.output_tokens).mean())
+    limit = limit_of(site.deployment)
+    seats = seats_of(site, asked, min(limit, max(2, round(mean_tokens))))
+    return Place(
+        site=site,
+        asked=asked,
+        terms=terms,
+        rent=rent_of(site.deployment.gpu, terms),
+        seats=seats,
+        machinery=None if seats.missing_bytes else machinery_of(site),
+    )

@@ -1,0 +1,150 @@
+"""``infcalc simulate`` as people run it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infcalc.api.simulation_ask import SimulationAsk
+from tests.journeys.command import answer, infcalc
+
+Capture = pytest.CaptureFixture[str]
+SMALL = ("simulate", "-m", "llama3-8b", "-g", "a100-80gb", "-n", "1", "--num-requests", "120", "--rate", "6")
+KEYS = {
+    "requests",
+    "duration_s",
+    "ttft_s",
+    "tpot_s",
+    "itl_s",
+    "e2e_s",
+    "queue_s",
+    "output_tokens_per_s",
+    "goodput_fraction",
+    "preemptions",
+    "kv_usage_fraction",
+    "slot_utilization_fraction",
+    "prefix_hit_rate_fraction",
+    "steps",
+}
+
+
+def test_the_keys_of_the_contract_are_there(capsys: Capture) -> None:
+    ran = answer(capsys, *SMALL)
+    assert ran.document["schema"] == "infcalc.simulate/1"
+    assert set(ran.result) >= KEYS
+    for key in ("ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"):
+        assert {"mean", "p50", "p90", "p99"} <= set(ran.result[key])
+    assert {"mean", "max"} == set(ran.result["kv_usage_fraction"])
+    assert len(ran.result["over_time"]) == 60
+
+
+def test_the_screen_shows_percentiles_goodput_and_the_cache_over_time(capsys: Capture) -> None:
+    ran = infcalc(capsys, *SMALL, "--slo", "ttft=500ms,tpot=50ms")
+    assert ran.code == 0
+    for text in ("first token (TTFT)", "between tokens (ITL)", "goodput: ", "KV cache in use over time", "p99"):
+        assert text in ran.out
+    assert "the front end takes" in ran.out
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(capsys: Capture) -> None:
+    first = infcalc(capsys, *SMALL, "--seed", "5", "--json").out
+    assert first == infcalc(capsys, *SMALL, "--seed", "5", "--json").out
+    assert first != infcalc(capsys, *SMALL, "--seed", "6", "--json").out
+
+
+def test_every_request_is_written_as_csv_and_as_json_lines(capsys: Capture, tmp_path: Path) -> None:
+    table, lines = tmp_path / "requests.csv", tmp_path / "requests.jsonl"
+    ran = answer(capsys, *SMALL, "--save-requests", str(table))
+    answer(capsys, *SMALL, "--save-requests", str(lines))
+    rows = list(csv.DictReader(table.open(encoding="utf-8")))
+    same = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == len(same) == 120
+    assert [float(row["first_token_s"]) for row in rows] == [row["first_token_s"] for row in same]
+    waits = [float(row["first_token_s"]) - float(row["arrival_s"]) for row in rows]
+    assert sum(waits) / len(waits) == pytest.approx(ran.result["ttft_s"]["mean"])
+    for row in same:
+        assert row["arrival_s"] <= row["scheduled_s"] < row["first_token_s"] <= row["last_token_s"]
+        assert (row["outcome"], row["preemptions"], row["hit_tokens"]) == ("finished", 0, 0)
+
+
+def test_a_trace_of_a_file_is_served_with_what_it_shares(capsys: Capture, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    made = ("workload", "--rate", "4", "--num-requests", "60", "--shared-prefix", "tokens=512")
+    infcalc(capsys, *made, "--save-trace", str(trace))
+    ran = answer(capsys, "simulate", str(trace), "-m", "llama3-8b", "-n", "1")
+    assert ran.result["requests"] == 60
+    assert ran.result["prefix_hit_rate_fraction"] > 0.4
+
+
+def test_pictures_of_runs_and_of_sweeps(capsys: Capture, tmp_path: Path) -> None:
+    for name, more in (("runs", ("--compare", "static,vllm")), ("one", ())):
+        path = tmp_path / f"{name}.png"
+        assert infcalc(capsys, *SMALL, *more, "--format", "plot", "--output", str(path)).code == 0
+        assert path.read_bytes().startswith(b"\x89PNG")
+    path = tmp_path / "sweep.svg"
+    swept = (*SMALL[:-2], "--sweep", "rate=2,4,8", "--format", "plot", "--output", str(path))
+    assert infcalc(capsys, *swept).code == 0
+    assert "the knee" in path.read_text(encoding="utf-8") or path.stat().st_size > 10_000
+
+
+def test_csv_and_markdown_hold_each_run(capsys: Capture) -> None:
+    more = ("--compare", "static,continuous,vllm,sglang")
+    table = infcalc(capsys, *SMALL, *more, "--format", "csv").out
+    rows = list(csv.DictReader(table.splitlines()))
+    assert [row["policy"] for row in rows if row["row"] == "compare"] == ["static", "continuous", "vllm", "sglang"]
+    assert sum(row["row"] == "moment" for row in rows) == 60
+    assert "| static" in infcalc(capsys, *SMALL, *more, "--format", "markdown").out
+
+
+def test_exit_codes_say_what_happened(capsys: Capture, tmp_path: Path) -> None:
+    assert infcalc(capsys, *SMALL, "--slo", "ttft-p99=1ms").code == 4
+    unfit = infcalc(capsys, "simulate", "--gpu", "rtx-4090", "--gpus", "1")
+    assert unfit.code == 3
+    assert "does not fit" in unfit.out
+    assert infcalc(capsys, *SMALL, "--require", "ttft_s.p99<=0.001").code == 4
+    assert infcalc(capsys, *SMALL, "--require", "goodput_fraction>=0.99").code == 0
+    broken = tmp_path / "broken.csv"
+    broken.write_text("arrival_s,input_tokens,output_tokens\n0,5,5\n1,x,5\n2,5,-1\n", encoding="utf-8")
+    refused = infcalc(capsys, "simulate", str(broken))
+    assert refused.code == 2
+    assert "2 faults" in refused.err
+
+
+def test_ctrl_c_ends_with_what_was_simulated_so_far(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from infcalc.api import simulation_runs  # noqa: PLC0415 - what is broken off
+
+    ran = simulation_runs._every_step  # noqa: SLF001
+
+    def broken_off(setting: Any, load: Any, progress: Any) -> Any:  # noqa: ANN401 - handed on
+        del progress
+
+        def stop(done: int, total: int) -> None:
+            assert done <= total
+            raise KeyboardInterrupt
+
+        return ran(setting, load, stop)
+
+    monkeypatch.setattr(simulation_runs, "_every_step", broken_off)
+    monkeypatch.setattr(simulation_runs, "_STEPS_BETWEEN", 500)
+    ended = infcalc(capsys, *SMALL, "--step-by-step", "--json")
+    assert ended.code == 130
+    assert ended.result["partial"] is True
+    assert 0 < ended.result["completed"] < 120
+    assert any("broken off" in warning for warning in ended.document["warnings"])
+
+
+def test_each_figure_explains_itself(capsys: Capture) -> None:
+    ran = infcalc(capsys, *SMALL, "--explain", "--price", "2")
+    for text in ("output_tokens_per_s", "kv_usage_fraction", "goodput_fraction", "usd_per_million_output_tokens"):
+        assert text in ran.out
+
+
+def test_the_library_has_it_too() -> None:
+    from infcalc import api  # noqa: PLC0415 - as a user of the library does
+
+    assert api.SimulationAsk is SimulationAsk
+    assert callable(api.simulate)
