@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.batching_requests import BatchingAsk, Drawn, drawn_for
+from infcalc.api.batching_requests import BatchingAsk, Drawn, check_work, drawn_for, work_of
 from infcalc.api.batching_runs import PolicyResult, Setting, runs_of
 from infcalc.api.batching_words import doubts, explanations_of, notes_of
 from infcalc.api.costing import Terms, check_terms, rent_inputs, rent_of
@@ -23,6 +23,8 @@ from infcalc.spec.efficiency import Basis
 from infcalc.spec.explain import Input
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from infcalc.api.costing import Rent
     from infcalc.api.speed import Site
     from infcalc.spec.explain import Explanation
@@ -31,6 +33,7 @@ _EXACT = Figure(value=1.0, low=1.0, high=1.0, basis=Basis.CALIBRATED)
 """The pace of steps that are counted, not timed."""
 _DOES_NOT_FIT = 3
 _HOUR_S = 3600
+_ALMOST = 0.99
 
 
 @frozen
@@ -66,12 +69,13 @@ def batching(
     *,
     terms: Terms | None = None,
     explain: bool = False,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> Answer[BatchingResult]:
     """Return latency, throughput and use of the slots of the same requests under each policy.
 
     Without anything: 50 requests with Pareto answers, all there at the start, on 8 slots of the reference deployment.
     Every policy has the same slots, cache, tokens per step and step times, so that they differ in their rules alone.
-    Exit code 3 where a deployment does not fit.
+    Exit code 3 where a deployment does not fit. ``progress`` is told the share that is done of each deployment's runs.
 
     Raises:
         InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve`.
@@ -94,7 +98,10 @@ def batching(
         result = _described(deployment, drawn, seating, missing_bytes=missing, unit_steps=wanted.unit_steps)
         if result.fits:
             setting = _set(site, drawn, seating, rent, terms, unit_steps=wanted.unit_steps)
-            ran = runs_of(policies, setting)
+            num_runs = len(policies) * setting.num_runs
+            check_work(drawn, num_runs)
+            ran = runs_of(policies, setting, _advance(num_runs * work_of(drawn.requests), progress))
+            progress(1.0)
             fastest = max(ran, key=lambda one: (one.throughput_tokens_per_s, -(one.latency_mean_s or math.inf)))
             result = replace(result, policies=ran, fastest=fastest.policy)
             notes += notes_of(result, setting, drawn)
@@ -116,6 +123,18 @@ def batching(
         explanations=tuple(explanations),
         exit_code=0 if all(result.fits for result in results) else _DOES_NOT_FIT,
     )
+
+
+def _advance(work: int, progress: Callable[[float], None]) -> Callable[[int], None]:
+    """Return what adds up the work of steps and tells its share, which stays below 1 whatever preemptions add."""
+    done = 0
+
+    def advance(num_turns: int) -> None:
+        nonlocal done
+        done += num_turns
+        progress(min(done / work, _ALMOST))
+
+    return advance
 
 
 def _seated(site: Site, drawn: Drawn) -> tuple[Seating, int]:

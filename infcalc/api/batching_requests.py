@@ -15,6 +15,8 @@ from infcalc.spec.explain import Input
 from infcalc.workload.lengths import FORMS, described, mean_tokens, parse_lengths, quantile_tokens
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from infcalc.api.deployment import Ask, Deployment
     from infcalc.workload.lengths import Lengths
 
@@ -27,6 +29,10 @@ _MOST_REQUESTS = 10_000
 _MOST_SLOTS = 4096
 _SEEDS = 2**32
 _MOST_PER_S = 1e6
+MOST_WORK = 500_000
+"""Turns in the steps of all runs together, each simulated one by one: some ten seconds."""
+TURN_PROMPT_TOKENS = 32
+"""Of a prompt: they take as long to simulate as one turn, for their blocks."""
 
 
 @frozen
@@ -117,6 +123,42 @@ def drawn_for(ask: Ask, deployment: Deployment, wanted: BatchingAsk) -> Drawn:
     )
 
 
+def work_of(requests: Sequence[Request]) -> int:
+    """Return how many turns requests take in the steps of one run, if none is preempted.
+
+    A token of an answer is a turn, and so are 32 tokens of a prompt.
+    """
+    return sum(request.output_tokens + -(-request.prompt_tokens // TURN_PROMPT_TOKENS) for request in requests)
+
+
+def check_work(drawn: Drawn, num_runs: int) -> None:
+    """Refuse requests whose simulation would take too long: each step of each of ``num_runs`` runs is carried out.
+
+    Raises:
+        UsageError: it is more than :data:`MOST_WORK`; the hint names as many of the same requests as are not too many.
+
+    """
+    work = num_runs * work_of(drawn.requests)
+    if work <= MOST_WORK:
+        return
+    room, most = MOST_WORK // num_runs, 0
+    for request in drawn.requests:
+        room -= work_of((request,))
+        if room < 0:
+            break
+        most += 1
+    fewer = f"--requests {most}, " if most else ""
+    answers = sum(one.output_tokens for one in drawn.requests)
+    prompts = sum(one.prompt_tokens for one in drawn.requests)
+    raise UsageError(
+        f"{len(drawn.requests):,} requests with {answers:,} answer tokens (and {prompts:,} prompt tokens, "
+        f"{TURN_PROMPT_TOKENS} of them as one) in {num_runs} runs take {work:,} turns: more than {MOST_WORK:,} take "
+        "too long",
+        place="--requests" if most else "--output-tokens",
+        hint=f"{fewer}shorter --output-tokens or --input-tokens, or fewer schedulers with --policy",
+    )
+
+
 def _or(given: int | None, default: int) -> int:
     return default if given is None else given
 
@@ -129,7 +171,9 @@ def _check(number: int, slots: int, rate: float | None, seed: int) -> None:
         raise UsageError(f"{seed} is out of range", place="--seed", hint=f"a whole number from 0 to {_SEEDS - 1:,}")
     if rate is not None and not 1 / _MOST_PER_S <= rate <= _MOST_PER_S:
         raise UsageError(
-            f"{rate:g} requests per second", place="--rate", hint="above 0; without it all are there at the start"
+            f"{rate:g} requests per second",
+            place="--rate",
+            hint=f"from {1 / _MOST_PER_S:f} to {_MOST_PER_S:,.0f}; without it all are there at the start",
         )
 
 

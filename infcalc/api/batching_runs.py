@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from infcalc.api.batching_requests import TURN_PROMPT_TOKENS
 from infcalc.api.replicas import Policy, Seating, scheduler_of
 from infcalc.frozen import frozen
 from infcalc.simulation.batch_shape import PS_PER_S
@@ -13,7 +14,7 @@ from infcalc.simulation.oracle import run_step_by_step
 from infcalc.simulation.records import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from infcalc.api.offer import Figure
     from infcalc.simulation.batch_shape import Timer
@@ -31,7 +32,8 @@ class Stretch:
     start_s: float
     end_s: float
     num_steps: int
-    slot_utilization_fraction: float
+    used_fraction: float
+    """Of the slots: a name of its own, so that a gate on a policy's ``slot_utilization_fraction`` leaves it alone."""
     waits: bool
     """Whether requests wait meanwhile."""
 
@@ -93,24 +95,44 @@ class Setting:
     usd_low_fraction: float = 1.0
     usd_high_fraction: float = 1.0
 
+    @property
+    def at_once(self) -> bool:
+        """Whether all requests are there at the start."""
+        return not any(request.arrival_ps for request in self.requests)
 
-def runs_of(policies: Sequence[Policy], setting: Setting) -> tuple[PolicyResult, ...]:
-    """Return the run of each policy, with its band and its throughput over that of the first."""
+    @property
+    def num_runs(self) -> int:
+        """Simulations of each policy: where requests come one after another, one for each end of the band too."""
+        return 1 if self.at_once or self.pace.low == self.pace.high else 3
+
+
+def runs_of(
+    policies: Sequence[Policy], setting: Setting, advance: Callable[[int], None] = lambda _: None
+) -> tuple[PolicyResult, ...]:
+    """Return the run of each policy, with its band and its throughput over that of the first.
+
+    ``advance`` is told of every step, with the turns that were taken in it.
+    """
     found: list[PolicyResult] = []
     for policy in policies:
-        one = _with_bands(_measured(policy, setting), setting)
+        one = _with_bands(_measured(policy, setting, advance), setting, advance)
         first = found[0].throughput_tokens_per_s if found else one.throughput_tokens_per_s
         factor = one.throughput_tokens_per_s / first if first else None
         found.append(replace(one, throughput_factor=factor))
     return tuple(found)
 
 
-def _measured(policy: Policy, setting: Setting, pace: float = 1.0) -> PolicyResult:
+def _measured(policy: Policy, setting: Setting, advance: Callable[[int], None], pace: float = 1.0) -> PolicyResult:
     """Return a run whose steps all take ``pace`` times as long."""
     timer, seating = setting.timer, setting.seating
     taken = timer if pace == 1 else lambda shape: round(pace * timer(shape))
     observed: list[StepRecord] = []
-    records = run_step_by_step(scheduler_of(policy, seating), setting.requests, taken, observe=observed.append)
+
+    def observe(step: StepRecord) -> None:
+        observed.append(step)
+        advance(step.shape.num_decodes + -(-step.shape.prefill_tokens // TURN_PROMPT_TOKENS))
+
+    records = run_step_by_step(scheduler_of(policy, seating), setting.requests, taken, observe=observe)
     steps = [step for step in observed if step.shape.num_sequences]
     done = [record for record in records if record.outcome is Outcome.FINISHED]
     latencies = sorted((record.end_ps - record.arrival_ps) / PS_PER_S for record in done)
@@ -141,12 +163,11 @@ def _measured(policy: Policy, setting: Setting, pace: float = 1.0) -> PolicyResu
     )
 
 
-def _with_bands(one: PolicyResult, setting: Setting) -> PolicyResult:
+def _with_bands(one: PolicyResult, setting: Setting, advance: Callable[[int], None]) -> PolicyResult:
     """Return a policy's result with the ends of its band: all steps shorter, all longer."""
-    at_once = not any(request.arrival_ps for request in setting.requests)
     low, high = (
         # Where all are there at the start, time is but a scale; else the schedule itself follows the pace.
-        _scaled(one, pace) if at_once else _measured(one.policy, setting, pace)
+        _scaled(one, pace) if setting.num_runs == 1 else _measured(one.policy, setting, advance, pace)
         for pace in (setting.pace.low, setting.pace.high)
     )
     usd_low, usd_high = low.usd_per_million_output_tokens, high.usd_per_million_output_tokens
@@ -195,7 +216,7 @@ def _curve(steps: Sequence[StepRecord], num_slots: int) -> tuple[Stretch, ...]:
                     start_s=begun[0].start_ps / PS_PER_S,
                     end_s=end_ps / PS_PER_S,
                     num_steps=len(begun),
-                    slot_utilization_fraction=step.num_live / num_slots,
+                    used_fraction=step.num_live / num_slots,
                     waits=bool(step.num_waiting),
                 )
             )

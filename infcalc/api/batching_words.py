@@ -109,7 +109,7 @@ def _of_policy(one: PolicyResult, result: BatchingResult) -> list[Explanation]:
     if one.slot_utilization_fraction is not None:
         waited = [stretch for stretch in one.curve if stretch.waits]
         steps = sum(stretch.num_steps for stretch in waited)
-        live = sum(stretch.num_steps * stretch.slot_utilization_fraction for stretch in waited) * result.num_slots
+        live = sum(stretch.num_steps * stretch.used_fraction for stretch in waited) * result.num_slots
         found.append(
             Explanation(
                 quantity=f"{name}.slot_utilization_fraction",

@@ -66,7 +66,8 @@ def _waste(result: PagingResult, row: AllocatorRow, pool: Pool) -> Explanation:
     return Explanation(
         quantity=f"waste_fraction of {row.allocator}",
         formula="1 - sum over steps of tokens there / sum over steps of room held",
-        substituted=f"1 - {row.live_token_steps:,} / {row.held_token_steps:,} = {row.waste_fraction:.4f}",
+        substituted=f"1 - {row.live_token_steps:,} / {row.held_token_steps:,} = "
+        f"{'no request fits' if row.waste_fraction is None else f'{row.waste_fraction:.4f}'}",
         inputs=(
             pool.given,
             Input(name="mean live tokens", value=f"{live:,.1f}", origin="sum of o (i + o/2) over sum of o, as drawn"),

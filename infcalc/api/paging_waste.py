@@ -48,6 +48,8 @@ _MOST_SHARED_TOKENS = 20_000_000
 _MOST_LOAD = 10.0
 _BLOCK_SIZES = (16, 32, 64, 128, 256)
 _MOST_SEED = 2**63 - 1
+PAGED = "paged"
+"""The allocator that the others are compared with."""
 PAPER = "Kwon et al. 2023 (PagedAttention, SOSP '23)"
 
 
@@ -72,15 +74,17 @@ class PagingAsk:
 class AllocatorRow:
     """One allocator under the load; shares are means over the steps in which the pool is as full as it stays.
 
+    Shares of what requests hold are None where none ever held anything: nothing fits.
+
     ``waste_fraction`` of the room that running requests hold has no token in it: ``reserved_fraction`` waits for tokens
     of the same request, ``internal_fraction`` is beyond what it asked for, or the open end of its last block.
     ``scattered_fraction`` of the free room is not in its largest run: external fragmentation.
     """
 
     allocator: str
-    waste_fraction: float
-    reserved_fraction: float
-    internal_fraction: float
+    waste_fraction: float | None
+    reserved_fraction: float | None
+    internal_fraction: float | None
     scattered_fraction: float
     live_pool_fraction: float
     """Of the whole pool, what holds tokens."""
@@ -103,7 +107,7 @@ class BlockRow:
     """Paging with blocks of another size, under the same load."""
 
     block_tokens: int
-    waste_fraction: float
+    waste_fraction: float | None
     rejected: int
     preempted: int
 
@@ -129,7 +133,7 @@ class SharedPrefix:
 
 @frozen
 class PagingResult:
-    """Allocators side by side on the KV pool of one deployment."""
+    """Allocators side by side on the KV pool of one deployment; none where the model keeps nothing per token."""
 
     model: str
     gpu: str
@@ -150,12 +154,20 @@ class PagingResult:
     allocators: tuple[AllocatorRow, ...]
     blocks: tuple[BlockRow, ...]
     shared_prefix: SharedPrefix
+    nothing_per_token: bool = False
+    """The model keeps a state of ``state_bytes`` for each sequence, and nothing to page."""
+    state_bytes: int = 0
+
+    @property
+    def fits_none(self) -> bool:
+        """Whether there are pages, and not one request finds room in them."""
+        return any(row.allocator == PAGED and not row.peak_sequences for row in self.allocators)
 
 
 def paging(ask: Ask | None = None, load_ask: PagingAsk | None = None, *, explain: bool = False) -> Answer[PagingResult]:
     """Return waste, rejections and concurrency of each allocator under the same requests, and what sharing saves.
 
-    Exit code 3 where a deployment has no KV pool to try them on.
+    Exit code 3 where a deployment has no KV pool to try them on, or one into which no request fits.
 
     Raises:
         InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve`.
@@ -181,12 +193,15 @@ def paging(ask: Ask | None = None, load_ask: PagingAsk | None = None, *, explain
             given_tokens=wanted.pool_tokens,
             option="--pool-tokens",
         )
-        fits = fits and pool.num_tokens > 0
-        drawn = _drawn(wanted, mix, pool, deployment.block_tokens)
-        result = _result(deployment, form.name, wanted, mix, pool, drawn=drawn)
+        if pool.nothing_per_token:
+            result = _nothing_to_page(deployment, form.name, wanted, mix, pool)
+        else:
+            drawn = _drawn(wanted, mix, pool, deployment.block_tokens)
+            result = _result(deployment, form.name, wanted, mix, pool, drawn=drawn)
+        fits = fits and pool.num_tokens > 0 and not result.fits_none
         results.append(result)
         talk += [*deployment.warnings, *said, *pool.warnings, *_warnings(result)]
-        notes += [*deployment.assumptions, *_notes(result, mix)]
+        notes += [*deployment.assumptions, *([] if pool.nothing_per_token else _notes(result, mix))]
         inputs.append(
             (
                 *deployment.inputs,
@@ -196,7 +211,7 @@ def paging(ask: Ask | None = None, load_ask: PagingAsk | None = None, *, explain
                 *_inputs(wanted, result),
             )
         )
-        if explain:
+        if explain and not pool.nothing_per_token:
             from infcalc.api.paging_explaining import explain_paging  # noqa: PLC0415 - only when asked
 
             explanations += explain_paging(result, pool)
@@ -349,7 +364,7 @@ def _result(
     _check_work(drawn.requests, size)
     tokens = pool.num_tokens
     paged = replay(drawn.stays, PagedHolder(tokens, size), drawn.window)
-    rows = [("paged", paged)]
+    rows = [(PAGED, paged)]
     for name, allocator in (
         ("contiguous-max", reserve_maximum(tokens, longest)),
         ("contiguous-exact", reserve_exact(tokens)),
@@ -387,13 +402,46 @@ def _result(
     )
 
 
+def _nothing_to_page(deployment: Deployment, kv_dtype: str, wanted: PagingAsk, mix: _Mix, pool: Pool) -> PagingResult:
+    """Return the answer for a model that keeps nothing per token: no allocator has anything to hand out."""
+    return PagingResult(
+        model=deployment.model.name,
+        gpu=deployment.gpu.name,
+        num_gpus=deployment.parallelism.num_gpus,
+        kv_dtype=kv_dtype,
+        kv_bytes_per_token=0,
+        pool_tokens=0,
+        block_tokens=deployment.block_tokens,
+        longest_tokens=mix.longest_tokens,
+        requests=0,
+        cut_requests=0,
+        mean_live_tokens=0.0,
+        offered_sequences=0.0,
+        allocators=(),
+        blocks=(),
+        shared_prefix=SharedPrefix(
+            requests=wanted.num_shared_requests,
+            prefix_tokens=wanted.shared_prefix_tokens,
+            bytes_without=0,
+            bytes_with=0,
+            bytes_with_full_blocks=0,
+            saved_fraction=0.0,
+            copies_on_write=0,
+            prompt_blocks_without=0,
+            prompt_blocks_with=0,
+        ),
+        nothing_per_token=True,
+        state_bytes=pool.state_bytes,
+    )
+
+
 def _row(name: str, found: Occupancy) -> AllocatorRow:
     held, room = found.held_token_steps, found.capacity_tokens * found.num_steps
     return AllocatorRow(
         allocator=name,
         waste_fraction=found.waste_fraction,
-        reserved_fraction=_share(found.reserved_token_steps, held),
-        internal_fraction=_share(held - found.live_token_steps - found.reserved_token_steps, held),
+        reserved_fraction=_share(found.reserved_token_steps, held) if held else None,
+        internal_fraction=_share(held - found.live_token_steps - found.reserved_token_steps, held) if held else None,
         scattered_fraction=_share(found.scattered_token_steps, found.free_token_steps),
         live_pool_fraction=_share(found.live_token_steps, room),
         held_pool_fraction=_share(held, room),
@@ -467,7 +515,11 @@ def _inputs(wanted: PagingAsk, result: PagingResult) -> tuple[Input, ...]:
 
 
 def _warnings(result: PagingResult) -> list[str]:
-    talk = []
+    talk = [
+        f"{row.allocator}: no request fits into {result.pool_tokens:,} tokens, and all {row.rejected:,} are rejected"
+        for row in result.allocators
+        if not row.peak_sequences and result.pool_tokens
+    ]
     if result.requests < _NEARLY * _LEAST_LIVES * result.offered_sequences:
         talk.append(
             f"{result.requests:,} requests do not fill a pool in which {result.offered_sequences:,.0f} run at once: "

@@ -26,10 +26,17 @@ class Pool:
     num_tokens: int
     origin: str
     kv_bytes_per_token: int | float
-    """Whole model, unsharded."""
+    """Whole model, unsharded; of a token in the window, where every layer has one."""
+    state_bytes: int = 0
+    """What a sequence takes whatever its length, whole model."""
     missing_bytes: int = 0
     """Per GPU, where the deployment does not fit."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def nothing_per_token(self) -> bool:
+        """Whether the model keeps nothing per token: there are no pages."""
+        return not self.kv_bytes_per_token
 
     @property
     def given(self) -> Input:
@@ -47,16 +54,21 @@ def pool_of(
 
     """
     parts = kv_components(deployment.model, form, with_mtp=deployment.with_mtp)
-    slope = slope_bytes_per_token(parts)
-    talk = _left_out(
-        deployment, partial=constant_bytes(parts) > 0 or any(part.window_tokens for part in parts), grows=slope > 0
-    )
+    per_token = slope_bytes_per_token(parts) or sum(part.bytes_per_token for part in parts)
+    state = constant_bytes(parts)
+    talk = _left_out(deployment, partial=state > 0 or any(part.window_tokens for part in parts), pages=per_token > 0)
     if given_tokens is not None:
         if not 1 <= given_tokens <= MOST_TOKENS:
             raise UsageError(
                 f"{given_tokens} is out of range", place=option, hint=f"a number of tokens from 1 to {MOST_TOKENS:,}"
             )
-        return Pool(num_tokens=given_tokens, origin=f"given ({option})", kv_bytes_per_token=slope, warnings=talk)
+        return Pool(
+            num_tokens=given_tokens,
+            origin=f"given ({option})",
+            kv_bytes_per_token=per_token,
+            state_bytes=state,
+            warnings=talk,
+        )
     book = deployment_ledger(deployment, form, context_tokens=longest_tokens)
     if not book.fits:
         # The longest that the model was made for may be more than anyone asks for here.
@@ -71,16 +83,15 @@ def pool_of(
     return Pool(
         num_tokens=tokens,
         origin=f"KV pool of one rank, as {deployment.rules.engine} prints it",
-        kv_bytes_per_token=slope,
+        kv_bytes_per_token=per_token,
+        state_bytes=state,
         missing_bytes=book.missing_bytes,
         warnings=talk,
     )
 
 
-def _left_out(deployment: Deployment, *, partial: bool, grows: bool) -> tuple[str, ...]:
-    if not grows:
-        return (f"{deployment.model.name} keeps nothing per token that grows without end: there is nothing to page",)
-    if not partial:
+def _left_out(deployment: Deployment, *, partial: bool, pages: bool) -> tuple[str, ...]:
+    if not pages or not partial:
         return ()
     return (
         (

@@ -122,6 +122,14 @@ class PrefixCacheResult:
     policies: tuple[PolicyRow, ...]
     """Of a radix tree; blocks know one order."""
     curve: tuple[SizePoint, ...]
+    nothing_per_token: bool = False
+    """The model keeps a state of ``state_bytes`` for each sequence: a cache of token prefixes has nothing to keep."""
+    state_bytes: int = 0
+
+    @property
+    def does_not_fit(self) -> bool:
+        """Whether the deployment does not hold the model."""
+        return self.saving is None and not self.nothing_per_token
 
 
 def prefix_cache(
@@ -162,9 +170,12 @@ def prefix_cache(
         form, origin, said = kv_format(deployment, word)
         pool = pool_of(deployment, form, longest_tokens=longest, given_tokens=wanted.max_tokens, option="--max-tokens")
         cache, cache_inputs = _cache_of(one, deployment, wanted, pool)
-        served = serve_all(prompts, cache.made())
-        spared = saving(one, deployment, catalog, served.found, wanted=wanted, terms=terms)
-        result = _result(deployment, form.name, stream, cache, pool, served=served, spared=spared, prompts=prompts)
+        if pool.nothing_per_token:
+            result = _nothing_to_find(deployment, form.name, stream, cache, pool)
+        else:
+            served = serve_all(prompts, cache.made())
+            spared = saving(one, deployment, catalog, served.found, wanted=wanted, terms=terms)
+            result = _result(deployment, form.name, stream, cache, pool, served=served, spared=spared, prompts=prompts)
         results.append(result)
         rent = rent_of(deployment.gpu, terms)
         talk += [*deployment.warnings, *said, *pool.warnings, *_warnings(result, wanted)]
@@ -178,7 +189,7 @@ def prefix_cache(
                 *_rent_inputs(rent),
             )
         )
-        if explain:
+        if explain and not pool.nothing_per_token:
             from infcalc.api.prefix_explaining import explain_prefix_cache  # noqa: PLC0415 - only when asked
 
             explanations += explain_prefix_cache(result, stream, rent)
@@ -189,7 +200,7 @@ def prefix_cache(
         assumptions=distinct(notes),
         warnings=distinct(talk),
         explanations=tuple(explanations),
-        exit_code=0 if all(result.saving is not None for result in results) else _DOES_NOT_FIT,
+        exit_code=_DOES_NOT_FIT if any(result.does_not_fit for result in results) else 0,
     )
 
 
@@ -321,6 +332,43 @@ def _result(
     )
 
 
+def _nothing_to_find(
+    deployment: Deployment, kv_dtype: str, stream: SharedStream, cache: _Cache, pool: Pool
+) -> PrefixCacheResult:
+    """Return the answer for a model that keeps nothing per token: there is nothing to keep of a prefix."""
+    return PrefixCacheResult(
+        model=deployment.model.name,
+        gpu=deployment.gpu.name,
+        num_gpus=deployment.parallelism.num_gpus,
+        kv_dtype=kv_dtype,
+        kv_bytes_per_token=0,
+        index=str(cache.kind),
+        policy=str(cache.policy),
+        page_tokens=cache.page_tokens,
+        max_entries=cache.max_entries,
+        max_tokens=0,
+        requests=stream.num_requests,
+        sharing_requests=stream.num_sharing,
+        prefixes=stream.num_prefixes,
+        prompt_tokens=stream.prompt_tokens,
+        distinct_tokens=stream.distinct_tokens,
+        hit_rate_requests_fraction=0.0,
+        hit_rate_tokens_fraction=0.0,
+        bound_requests_fraction=0.0,
+        bound_tokens_fraction=0.0,
+        evictions=0,
+        prefill_saved_s=0.0,
+        prefill_saved_s_low=0.0,
+        prefill_saved_s_high=0.0,
+        saving=None,
+        indexes=(),
+        policies=(),
+        curve=(),
+        nothing_per_token=True,
+        state_bytes=pool.state_bytes,
+    )
+
+
 def _other(deployment: Deployment, cache: _Cache) -> _Cache:
     """Return the other kind of cache, with the same room: by tokens alone, for blocks know no entries."""
     if cache.kind is IndexKind.TREE:
@@ -427,7 +475,9 @@ def _rent_inputs(rent: Rent | None) -> tuple[Input, ...]:
 
 
 def _warnings(result: PrefixCacheResult, wanted: PrefixAsk) -> list[str]:
-    talk = []
+    talk: list[str] = []
+    if result.nothing_per_token:
+        return talk
     if not result.max_tokens // result.page_tokens:
         talk.append("the cache has not one page: nothing is ever found")
     elif wanted.prefix_tokens < result.page_tokens:
@@ -444,6 +494,8 @@ def _warnings(result: PrefixCacheResult, wanted: PrefixAsk) -> list[str]:
 
 
 def _notes(deployment: Deployment, result: PrefixCacheResult, rent: Rent | None) -> list[str]:
+    if result.nothing_per_token:
+        return []
     found = [
         (
             "requests come one after the other, in an order drawn from the seed: what one computes, the next one "

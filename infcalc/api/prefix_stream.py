@@ -68,7 +68,11 @@ def check_prefix_ask(wanted: PrefixAsk) -> None:
             f"{wanted.sharing_fraction:g} is out of range", place="--sharing", hint="a fraction of the requests: 0.6"
         )
     if not 0 < wanted.requests_per_s <= _MOST_PER_S:
-        raise UsageError(f"{wanted.requests_per_s:g} requests per second", place="--rate", hint="above 0")
+        raise UsageError(
+            f"{wanted.requests_per_s:g} requests per second",
+            place="--rate",
+            hint=f"above 0 and at most {_MOST_PER_S:,.0f}",
+        )
 
 
 def stream_of(wanted: PrefixAsk, rng: np.random.Generator) -> SharedStream:

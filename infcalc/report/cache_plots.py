@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from infcalc.errors import UsageError
 from infcalc.report.plots import canvas, colours, finish
 
 if TYPE_CHECKING:
@@ -20,10 +21,12 @@ def plot_paging(answer: Answer[PagingResult], path: str) -> None:
     """Draw what fills the pool under each allocator, one stacked bar each.
 
     Raises:
-        UsageError: matplotlib is missing or the ending is not one of PNG, SVG, PDF.
+        UsageError: matplotlib is missing, the ending is not one of PNG, SVG, PDF, or there is nothing to draw.
         FileProblem: the file cannot be written.
 
     """
+    if not any(one.allocators for one in answer.results):
+        raise nothing_to_draw()
     figure, axes = canvas(path)
     several = len(answer.results) > 1
     bars = [
@@ -35,8 +38,8 @@ def plot_paging(answer: Answer[PagingResult], path: str) -> None:
     ends = [0.0] * len(bars)
     pieces = (
         ("tokens", [row.live_pool_fraction for _, row in bars]),
-        ("reserved for later", [row.held_pool_fraction * row.reserved_fraction for _, row in bars]),
-        ("internal fragmentation", [row.held_pool_fraction * row.internal_fraction for _, row in bars]),
+        ("reserved for later", [row.held_pool_fraction * (row.reserved_fraction or 0.0) for _, row in bars]),
+        ("internal fragmentation", [row.held_pool_fraction * (row.internal_fraction or 0.0) for _, row in bars]),
         ("free", [1 - row.held_pool_fraction for _, row in bars]),
     )
     for (label, shares), colour in zip(pieces, (*colours(3), _FREE), strict=True):
@@ -52,17 +55,24 @@ def plot_paging(answer: Answer[PagingResult], path: str) -> None:
     finish(figure, axes, path, "What fills the KV pool under the same requests", legend_columns=4, legend_below=True)
 
 
+def nothing_to_draw() -> UsageError:
+    """Return what to tell where the models keep nothing per token."""
+    return UsageError("nothing to draw: the model keeps nothing per token", place="--format", hint="use table or json")
+
+
 def plot_prefix_cache(answer: Answer[PrefixCacheResult], path: str) -> None:
     """Draw the hit rate against the size of the cache, by requests and by tokens, with the bounds.
 
     Raises:
-        UsageError: matplotlib is missing or the ending is not one of PNG, SVG, PDF.
+        UsageError: matplotlib is missing, the ending is not one of PNG, SVG, PDF, or there is nothing to draw.
         FileProblem: the file cannot be written.
 
     """
-    figure, axes = canvas(path)
     # The stream is one for all deployments, and so are its curves.
-    result = answer.result
+    result = next((one for one in answer.results if one.curve), None)
+    if result is None:
+        raise nothing_to_draw()
+    figure, axes = canvas(path)
     points = [point for point in result.curve if point.limit == "tokens"]
     by_request, by_token = colours(2)
     for label, colour, rates, bound in (

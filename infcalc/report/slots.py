@@ -56,6 +56,6 @@ def _shares(one: PolicyResult, columns: int, column_s: float) -> list[float | No
         for column in range(first, last + 1):
             inside_s = min(stretch.end_s, (column + 1) * column_s) - max(stretch.start_s, column * column_s)
             if inside_s > 0:
-                used[column] += stretch.slot_utilization_fraction * inside_s
+                used[column] += stretch.used_fraction * inside_s
                 covered[column] += inside_s
     return [part / whole if whole else None for part, whole in zip(used, covered, strict=True)]

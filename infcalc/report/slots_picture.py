@@ -32,9 +32,7 @@ def plot_batching(answer: Answer[BatchingResult], path: str) -> None:
         # Down to nothing after each stretch: between two of them there may be no step.
         times = [moment for stretch in one.curve for moment in (stretch.start_s,) * 2 + (stretch.end_s,) * 2]
         shares = [
-            base + share
-            for stretch in one.curve
-            for share in (0.0, stretch.slot_utilization_fraction, stretch.slot_utilization_fraction, 0.0)
+            base + share for stretch in one.curve for share in (0.0, stretch.used_fraction, stretch.used_fraction, 0.0)
         ]
         axes.fill_between([0, one.makespan_s], base, base + 1, color=_GREY, linewidth=0)
         axes.fill_between(times, base, shares, color=colour, linewidth=0)

@@ -74,13 +74,13 @@ def test_where_time_counts_steps_every_policy_takes_the_same_for_equal_requests(
 def test_the_curve_holds_every_step() -> None:
     for one in batching(wanted=BatchingAsk(requests_per_s=1.0, num_requests=30)).result.policies:
         assert sum(stretch.num_steps for stretch in one.curve) == one.num_steps
-        used = sum(stretch.num_steps * stretch.slot_utilization_fraction for stretch in one.curve)
+        used = sum(stretch.num_steps * stretch.used_fraction for stretch in one.curve)
         assert used / one.num_steps == pytest.approx(one.slot_utilization_overall_fraction)
         waited = [stretch for stretch in one.curve if stretch.waits]
         if one.slot_utilization_fraction is None:
             assert not waited
         else:
-            used = sum(stretch.num_steps * stretch.slot_utilization_fraction for stretch in waited)
+            used = sum(stretch.num_steps * stretch.used_fraction for stretch in waited)
             steps = sum(stretch.num_steps for stretch in waited)
             assert used / steps == pytest.approx(one.slot_utilization_fraction)
         ends = [0.0, *(stretch.end_s for stretch in one.curve)]

@@ -25,7 +25,7 @@ def test_without_an_option_fifty_requests_on_eight_slots_show_what_continuous_ba
     for one in found.values():
         assert one["slot_utilization_fraction"] >= 0.8 or one["policy"] == "static"
         assert one["latency_p50_s"] <= one["latency_p99_s"]
-        assert all(0 <= stretch["slot_utilization_fraction"] <= 1 for stretch in one["curve"])
+        assert all(0 <= stretch["used_fraction"] <= 1 for stretch in one["curve"])
     inputs = ran.document["inputs"]
     assert inputs["output_tokens"] == {"value": "pareto:min=32,max=1024,alpha=1.2", "origin": "default"}
 

@@ -200,7 +200,7 @@ def test_nothing_fits_into_nothing() -> None:
     stays = [Stay(first_step=0, num_steps=6, prompt_tokens=4)]
     for holder in (PagedHolder(0, 16), RunHolder(reserve_exact(0)), RunHolder(buddy(0))):
         found = replay(stays, holder, range(6))
-        assert (found.rejected, found.peak_sequences, found.waste_fraction) == (1, 0, 0.0)
+        assert (found.rejected, found.peak_sequences, found.waste_fraction) == (1, 0, None)
 
 
 def test_a_run_that_is_too_short_is_a_defect() -> None:

@@ -9,7 +9,7 @@ from infcalc.report.slots import slots_chart
 
 
 def stretch(start_s: float, end_s: float, share: float) -> Stretch:
-    return Stretch(start_s=start_s, end_s=end_s, num_steps=1, slot_utilization_fraction=share, waits=False)
+    return Stretch(start_s=start_s, end_s=end_s, num_steps=1, used_fraction=share, waits=False)
 
 
 def run(policy: Policy, *curve: Stretch) -> PolicyResult:

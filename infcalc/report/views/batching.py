@@ -77,12 +77,18 @@ _PLAIN_WIDTH = 100
 
 def _chart(result: BatchingResult, width: int, *, named: bool) -> str:
     chart = slots_chart(result, width=width)
-    return f"{result.model} on {result.num_gpus} x {result.gpu}: {chart}" if named and chart else chart
+    return f"{_where(result)}: {chart}" if named and chart else chart
+
+
+def _where(result: BatchingResult) -> str:
+    """Name the deployment; where it has several lanes, what is told is of one of them."""
+    whole = f"{result.model} on {result.num_gpus} x {result.gpu}"
+    return whole if result.num_lanes == 1 or not result.fits else f"one of the {result.num_lanes} lanes of {whole}"
 
 
 def _findings(result: BatchingResult) -> list[str]:
     """Say who wins, by how much, why, and what it saves."""
-    where = f"{result.model} on {result.num_gpus} x {result.gpu}"
+    where = _where(result)
     if not result.fits:
         return [f"{where}: does not fit, {format_bytes(result.missing_bytes)} per GPU are missing"]
     by_name = {str(one.policy): one for one in result.policies}

@@ -10,7 +10,7 @@ from infcalc.units import format_bytes
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
-    from infcalc.api.paging_waste import PagingResult
+    from infcalc.api.paging_waste import AllocatorRow, PagingResult
 
 _WHO = (Column(key="model", heading="model", left=True), Column(key="gpu", heading="GPU", left=True))
 
@@ -72,11 +72,12 @@ def view(answer: Answer[PagingResult]) -> View:
             Column(key="prompt_blocks", heading="prompt blocks", show=count),
             Column(key="copies_on_write", heading="copies", show=count),
         ),
-        rows=tuple(names | row for names, one in pairs for row in _ways(one)),
+        rows=tuple(names | row for names, one in pairs if one.allocators for row in _ways(one)),
     )
     return view_of(
         answer,
-        tables=(allocators, blocks, shared),
+        tables=tuple(table for table in (allocators, blocks, shared) if table.rows),
+        data=allocators,
         findings=tuple(text for one in answer.results for text in _findings(one)),
     )
 
@@ -109,16 +110,20 @@ def _ways(result: PagingResult) -> list[dict[str, object]]:
 
 def _findings(result: PagingResult) -> list[str]:
     rows = {row.allocator: row for row in result.allocators}
-    paged, most = rows["paged"], rows["contiguous-max"]
     where = f"{result.model} on {result.num_gpus} x {result.gpu}"
     shared = result.shared_prefix
+    if result.nothing_per_token:
+        state = format_bytes(result.state_bytes)
+        return [f"{where}: there is nothing to page: a sequence keeps a state of {state}, and nothing per token"]
     if not result.pool_tokens:
         return [f"{where}: does not fit, and there is no KV pool to share out"]
+    wastes = _wasted(rows["paged"], "wastes ", " of what requests hold")
+    paged, most = rows["paged"], rows["contiguous-max"]
     return [
         (
-            f"{where}: paging in blocks of {result.block_tokens} wastes {_percent(paged.waste_fraction)} of what "
-            f"requests hold, reserving {result.longest_tokens:,} tokens {_percent(most.waste_fraction)}: "
-            f"{paged.peak_sequences:,} at once against {most.peak_sequences:,}"
+            f"{where}: paging in blocks of {result.block_tokens} {wastes}, reserving "
+            f"{result.longest_tokens:,} tokens {_wasted(most)}: {paged.peak_sequences:,} at once against "
+            f"{most.peak_sequences:,}"
         ),
         (
             f"{shared.requests:,} requests with one prompt of {shared.prefix_tokens:,} tokens hold "
@@ -126,6 +131,13 @@ def _findings(result: PagingResult) -> list[str]:
             f"{shared.copies_on_write:,} blocks are copied on write"
         ),
     ]
+
+
+def _wasted(row: AllocatorRow, before: str = "", after: str = "") -> str:
+    """Say what share of the room that requests hold is wasted, or that no request found any."""
+    if not row.peak_sequences:
+        return f"fits none of the {row.rejected:,} requests"
+    return f"{before}{'nothing' if row.waste_fraction is None else _percent(row.waste_fraction)}{after}"
 
 
 def _percent(value: object) -> str:

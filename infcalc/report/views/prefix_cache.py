@@ -109,7 +109,8 @@ def view(answer: Answer[PrefixCacheResult]) -> View:
     )
     return view_of(
         answer,
-        tables=(caches, spared, policies, sizes),
+        tables=tuple(table for table in (caches, spared, policies, sizes) if table.rows),
+        data=caches,
         findings=tuple(_finding(one) for one in answer.results),
     )
 
@@ -142,6 +143,12 @@ def _spared(result: PrefixCacheResult) -> list[dict[str, object]]:
 
 def _finding(result: PrefixCacheResult) -> str:
     where = f"{result.model} on {result.num_gpus} x {result.gpu}"
+    if result.nothing_per_token:
+        return (
+            f"{where}: a cache of token prefixes finds nothing: a sequence keeps a state of "
+            f"{format_bytes(result.state_bytes)} whatever its length, and nothing per token (engines that keep whole "
+            "states at some points of a prompt are not simulated)"
+        )
     found = (
         f"{where}: {_percent(result.hit_rate_requests_fraction)} of the requests and "
         f"{_percent(result.hit_rate_tokens_fraction)} of the prompt tokens are found (no cache finds more than "
