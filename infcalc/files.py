@@ -362,11 +362,11 @@ def _unreadable(path: str, problem: OSError | ValueError) -> FileProblem:
 _DEVICES = ("/dev/", "/proc/")
 
 
-def write_text(path: str, text: str) -> None:
-    """Write ``text`` to ``path`` as UTF-8, replacing the file in one step.
+def check_target(path: str) -> None:
+    """Refuse a path that no file can be written to, before the work for it is done.
 
     Raises:
-        FileProblem: the folder does not exist, or the file cannot be written there.
+        FileProblem: the folder does not exist, or the path is a folder.
 
     """
     folder = os.path.dirname(path) or "."
@@ -374,6 +374,16 @@ def write_text(path: str, text: str) -> None:
         raise FileProblem(f"the folder {folder!r} does not exist", place=path, hint="create it first")
     if os.path.isdir(path):
         raise FileProblem("this is a directory, not a file", place=path, hint="add a file name")
+
+
+def write_text(path: str, text: str) -> None:
+    """Write ``text`` to ``path`` as UTF-8, replacing the file in one step.
+
+    Raises:
+        FileProblem: the folder does not exist, or the file cannot be written there.
+
+    """
+    check_target(path)
     try:
         special = os.path.exists(path) and not os.path.isfile(path)
         if special or os.path.abspath(path).startswith(_DEVICES):

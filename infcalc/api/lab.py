@@ -27,6 +27,7 @@ from infcalc.api.lab_measure import (
 from infcalc.api.lab_models import chosen_model, llama, weight_bytes
 from infcalc.api.lab_probes import probes
 from infcalc.api.lab_report import LabResult, LabRow, MachineResult
+from infcalc.api.lab_timing import LEAST_RUNS, Course
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.ops import ElementwiseIo, Extent
@@ -57,6 +58,7 @@ MAX_COUNT_TOKENS = 4096
 MAX_BATCH = 64
 _ANSWER_TOKENS = 12
 _NUM_POINTS = 20
+_COUNTED = (NO_CACHE, CONTIGUOUS)
 _COUNTING = llama("lab-counting", hidden_size=64, num_layers=1, vocab_size=64)
 _AGREEING = llama("lab-agreeing", hidden_size=128, num_layers=2, vocab_size=512)
 
@@ -122,12 +124,13 @@ def lab(
     model, size_bytes = plan.model, weight_bytes(plan.model)
     pool = 0 if ask.gpu else pool_bytes(computer, quick=ask.quick)
     check_memory(computer, size_bytes + pool)
-    price = _pricing(ask, plan, instruments, computer, pool)
-    instruments.progress(f"counting projections up to {plan.count_tokens:,} tokens")
+    course = Course(instruments, _num_parts(ask, plan))
+    price = _pricing(ask, plan, instruments, computer, course)
+    course.begin(f"counting projections up to {plan.count_tokens:,} tokens")
     projections = _projections(plan, instruments)
     same = _agreement(plan.seed)
-    instruments.progress(f"running {model.name}: {format_bytes(size_bytes)} of weights")
-    cases = _cases(plan, instruments)
+    course.begin(f"making {model.name}: {format_bytes(size_bytes)} of weights")
+    cases = _cases(plan, instruments, course)
     prices = price()
     cache_bytes = computer.cache_bytes
     result = LabResult(
@@ -144,9 +147,16 @@ def lab(
         results=(result,),
         inputs=plan.inputs,
         assumptions=_notes(computer, instruments),
-        warnings=(*prices.warnings, *_cache_warning(result)),
+        warnings=(*prices.warnings, *_cache_warning(result), *_short_warning(plan, result)),
         explanations=tuple(_explained(case, prices) for case in cases) if explain else (),
     )
+
+
+def _num_parts(ask: LabAsk, plan: _Plan) -> int:
+    """Return how many parts a run tells of."""
+    kernels = 0 if ask.gpu else 2
+    counting, weights, uncached, prefills = 1, 1, 1, 2
+    return kernels + counting + weights + 2 * len(plan.batches) + uncached + prefills
 
 
 def _plan(ask: LabAsk, computer: Computer) -> _Plan:
@@ -195,10 +205,8 @@ def _projections(plan: _Plan, instruments: Instruments) -> tuple[Projection, ...
     transformer = Transformer(_COUNTING, weights, plan.count_tokens, arithmetic=BATCHED)
     return tuple(
         point
-        for cache in (NO_CACHE, CONTIGUOUS)
-        for point in counted(
-            transformer, cache, instruments.clock, num_tokens=plan.count_tokens, num_points=_NUM_POINTS
-        )
+        for cache in _COUNTED
+        for point in counted(transformer, cache, instruments, num_tokens=plan.count_tokens, num_points=_NUM_POINTS)
     )
 
 
@@ -212,7 +220,7 @@ def _agreement(seed: int) -> bool:
 
 
 def _pricing(
-    ask: LabAsk, plan: _Plan, instruments: Instruments, computer: Computer, pool: int
+    ask: LabAsk, plan: _Plan, instruments: Instruments, computer: Computer, course: Course
 ) -> Callable[[], _Prices]:
     """Time kernels, or look up the GPU that was named; return what prices steps, after kernels were timed again."""
     model = plan.model
@@ -222,12 +230,12 @@ def _pricing(
         efficiency = catalog.efficiency(gpu)
         stated = _stated(gpu, computer, instruments)
         return lambda: _prices(model, gpu, efficiency, efficiency, stated)
-    made = probes(model, pool, quick=ask.quick)
-    instruments.progress(f"timing {len(made)} kernels")
+    made = probes(model, pool_bytes(computer, quick=ask.quick), quick=ask.quick)
+    course.begin(f"timing {len(made)} kernels")
     before = timings(made, instruments, plan.repeat)
 
     def after() -> _Prices:
-        instruments.progress("timing the kernels once more")
+        course.begin("timing the kernels once more")
         halves = (before, timings(made, instruments, plan.repeat))
         found = measured(made, halves, computer, model, instruments)
         return _prices(
@@ -279,7 +287,7 @@ def _stated(gpu: Gpu, computer: Computer, instruments: Instruments) -> MachineRe
     )
 
 
-def _cases(plan: _Plan, instruments: Instruments) -> tuple[Case, ...]:
+def _cases(plan: _Plan, instruments: Instruments, course: Course) -> tuple[Case, ...]:
     """Run the model: each cache at each batch, no cache at all, and shared prompts."""
     room = 2 * plan.context_tokens + plan.repeat + 64
     weights = random_weights(plan.model, plan.seed, dtype=np.float32)
@@ -287,7 +295,7 @@ def _cases(plan: _Plan, instruments: Instruments) -> tuple[Case, ...]:
     runs = [(cache, batch) for batch in plan.batches for cache in (CONTIGUOUS, PAGED)]
     found = []
     for cache, batch in [*runs, (NO_CACHE, 1)]:
-        instruments.progress(f"decode, {cache}, batch {batch}")
+        course.begin(f"decode, {cache}, batch {batch}")
         found.append(
             decode(
                 transformer,
@@ -300,7 +308,7 @@ def _cases(plan: _Plan, instruments: Instruments) -> tuple[Case, ...]:
             )
         )
     for caching in (False, True):
-        instruments.progress(f"prefill, prefix cache {'on' if caching else 'off'}")
+        course.begin(f"prefill, prefix cache {'on' if caching else 'off'}")
         found.append(
             shared_prompt(
                 transformer,
@@ -369,6 +377,24 @@ def _notes(computer: Computer, instruments: Instruments) -> tuple[str, ...]:
         "that the caches agree is tested in double precision, in arithmetic that fixes every bit",
         "predictions rest on kernels that were timed one by one; no step is an input of its own prediction",
     )
+
+
+def _short_warning(plan: _Plan, result: LabResult) -> tuple[str, ...]:
+    """Return a warning where time did not do for what was asked: fewer tokens counted, or few repeats of a step."""
+    talk = []
+    reached = min(
+        max((one.tokens for one in result.projections if one.cache == cache), default=0) for cache in _COUNTED
+    )
+    if reached < plan.count_tokens:
+        talk.append(f"projections were counted up to token {reached:,} of {plan.count_tokens:,}: this computer is slow")
+    few = [row for row in result.rows if row.num_steps <= LEAST_RUNS < plan.repeat]
+    if few:
+        talk.append(
+            f"{len(few)} of {len(result.rows)} kinds of steps were run {LEAST_RUNS} times or fewer, to keep to the "
+            "time they may take: other programs are at work, or the threads of linear algebra wait for each "
+            "other (--threads 1); fewer --layers or --size small is quicker"
+        )
+    return tuple(talk)
 
 
 def _cache_warning(result: LabResult) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 NO_CACHE, CONTIGUOUS, PAGED = "no cache", "contiguous", "paged"
 _TAIL_TOKENS = 2 * BLOCK_TOKENS
+_COUNTING_BUDGETS = 3
+"""Counting may take as long as three kinds of steps: it is done once."""
 
 
 class Held(TypedDict, total=False):
@@ -136,16 +138,19 @@ class Projection:
 
 
 def counted(
-    transformer: Transformer, cache: str, clock: Callable[[], float], *, num_tokens: int, num_points: int
+    transformer: Transformer, cache: str, instruments: Instruments, *, num_tokens: int, num_points: int
 ) -> tuple[Projection, ...]:
-    """Produce tokens up to ``num_tokens`` from a prompt of one, and return what it took on the way there."""
+    """Produce tokens up to ``num_tokens`` from a prompt of one, and return what it took on the way there.
+
+    Where three budgets are spent before, it ends at the next point: a computer this slow counts fewer.
+    """
     num_blocks = 2 + -(-num_tokens // BLOCK_TOKENS)
     scheduler = ContinuousScheduler(KvCacheManager(num_blocks, BLOCK_TOKENS, prefix_caching=False), max_num_seqs=1)
     engine = _engine(transformer, cache, num_tokens, num_blocks)
     points: list[Projection] = []
     marks = {1 + round((num_tokens - 1) * (place + 1) / num_points) for place in range(num_points)}
-    elapsed_s = 0.0
-    served = _served(scheduler, engine, [Sequence(0, [1], max_new_tokens=num_tokens - 1)], clock)
+    elapsed_s, start_s = 0.0, instruments.passed_s()
+    served = _served(scheduler, engine, [Sequence(0, [1], max_new_tokens=num_tokens - 1)], instruments.clock)
     for number, step in enumerate(served, start=2):
         elapsed_s += step.time_s
         if number in marks:
@@ -159,6 +164,8 @@ def counted(
                     elapsed_s=elapsed_s,
                 )
             )
+            if instruments.passed_s() - start_s > _COUNTING_BUDGETS * instruments.budget_s:
+                break
     return tuple(points)
 
 
@@ -194,7 +201,7 @@ def _served(
 def _kept(steps: Iterator[_Step], num_skipped: int, num_steps: int, instruments: Instruments) -> list[_Step]:
     for _ in range(num_skipped):
         next(steps)
-    start_s, kept = instruments.clock(), []
+    start_s, kept = instruments.passed_s(), []
     for step in steps:
         kept.append(step)
         if len(kept) == num_steps or is_spent(start_s, len(kept), instruments):

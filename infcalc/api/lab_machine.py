@@ -6,6 +6,7 @@ import os
 import platform
 import re
 
+from infcalc.api.lab_cores import num_cores
 from infcalc.errors import FileProblem
 from infcalc.files import read_text
 from infcalc.frozen import frozen
@@ -51,9 +52,7 @@ def _num_threads() -> int:
         text = os.environ.get(name, "")
         if text.isdecimal() and int(text):
             return int(text)
-    # Not every system tells which cores a process may use.
-    usable = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable else os.cpu_count() or 1
+    return num_cores()
 
 
 def _memory_bytes() -> int | None:

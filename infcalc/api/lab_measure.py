@@ -13,7 +13,7 @@ from infcalc.api.lab_machine import Computer, this_computer
 from infcalc.api.lab_models import chosen_model, grouped_attention
 from infcalc.api.lab_probes import Family, probes
 from infcalc.api.lab_report import KernelRow, MachineResult, MeasureResult
-from infcalc.api.lab_timing import is_spent, spread, timed_s
+from infcalc.api.lab_timing import Course, is_spent, spread, timed_s
 from infcalc.catalog.efficiency import efficiency_for
 from infcalc.catalog.gpus import gpu_from_mapping
 from infcalc.errors import DoesNotFit, UsageError
@@ -84,8 +84,10 @@ def measure(
     pool = pool_bytes(computer, quick=quick)
     check_memory(computer, pool)
     made = probes(model, pool, quick=quick)
-    instruments.progress(f"timing {len(made)} kernels, {2 * num} times each")
-    halves = [timings(made, instruments, num) for _ in range(2)]
+    course, halves = Course(instruments, 2), []
+    for half in ("first", "second"):
+        course.begin(f"timing {len(made)} kernels, {half} half of at most {2 * num} times each")
+        halves.append(timings(made, instruments, num))
     found = measured(made, halves, computer, model, instruments, name=name)
     rows = tuple(_row(one) for one in found.timed)
     result = MeasureResult(
@@ -112,7 +114,7 @@ def measure(
 def timings(made: Sequence[Probe], instruments: Instruments, repeat: int) -> list[list[float]]:
     """Return the seconds of ``repeat`` runs of each probe, taken in turns, after one that only warms up."""
     found: list[list[float]] = [[] for _ in made]
-    start_s = instruments.clock()
+    start_s = instruments.passed_s()
     for number in range(repeat + 1):
         for probe, times_s in zip(made, found, strict=True):
             time_s = timed_s(probe.run, instruments.clock)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _QUARTILE = 0.25
 _MOST = 0.9
-_LEAST_RUNS = 3
+LEAST_RUNS = 3
 
 
 @frozen
@@ -21,7 +21,9 @@ class Instruments:
 
     ``clock_name`` says what those seconds are of: ``wall`` or ``cpu`` (of this process alone).
 
-    ``budget_s`` is what one kind of step, or all kernels together, may take: then fewer repeats must do.
+    ``budget_s`` is what one kind of step, or all kernels together, may take: then fewer repeats must do. It is counted
+    by ``wall``, whatever the times are taken by: on a busy computer a second of this process alone takes several, and
+    somebody waits for them.
     """
 
     clock: Callable[[], float]
@@ -29,6 +31,15 @@ class Instruments:
     progress: Callable[[str], None]
     budget_s: float = math.inf
     clock_name: str = "wall"
+    wall: Callable[[], float] | None = None
+    """Seconds as they pass; None: those of ``clock``."""
+
+    ends_s: float = math.inf
+    """By ``wall``: from then on nothing is run more than once."""
+
+    def passed_s(self) -> float:
+        """Return the seconds that passed since some moment, by which budgets are counted."""
+        return (self.wall or self.clock)()
 
 
 @frozen
@@ -61,8 +72,33 @@ def spread(times_s: Sequence[float]) -> Spread:
 
 
 def is_spent(start_s: float, num_runs: int, instruments: Instruments) -> bool:
-    """Return whether what began at ``start_s`` and was done ``num_runs`` times is over its budget: 3 runs it gets."""
-    return num_runs >= _LEAST_RUNS and instruments.clock() - start_s > instruments.budget_s
+    """Return whether what began at ``start_s`` and was done ``num_runs`` times is over its budget.
+
+    It gets 3 runs whatever they take, and one where the whole run should have ended by now.
+    """
+    if instruments.passed_s() > instruments.ends_s:
+        return num_runs >= 1
+    return num_runs >= LEAST_RUNS and instruments.passed_s() - start_s > instruments.budget_s
+
+
+class Course:
+    """Tells at which part of a run it is, and how long the rest takes at the pace so far; budgets bound it."""
+
+    def __init__(self, instruments: Instruments, num_parts: int) -> None:
+        self._instruments = instruments
+        self._num_parts = num_parts
+        self._num_begun = 0
+        self._start_s = instruments.passed_s()
+
+    def begin(self, text: str) -> None:
+        """Say that the next part begins."""
+        done, left = self._num_begun, self._num_parts - self._num_begun
+        self._num_begun += 1
+        rest = ""
+        if done:
+            rest_s = (self._instruments.passed_s() - self._start_s) / done * left
+            rest = f", about {math.ceil(rest_s)} s to go"
+        self._instruments.progress(f"{text} ({self._num_begun} of {self._num_parts}{rest})")
 
 
 def timed_s(work: Callable[[], object], clock: Callable[[], float]) -> float:

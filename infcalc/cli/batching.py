@@ -9,7 +9,7 @@ from infcalc.cli.given import ask_from
 from infcalc.cli.loads import batching_from, terms_from
 from infcalc.cli.options import CATALOG, DEPLOYMENT, LENGTHS, OUTPUT, RATE, SCHEDULING, SEED, TERMS
 from infcalc.cli.progress import told_progress
-from infcalc.cli.render import render
+from infcalc.cli.render import check_way_out, render
 from infcalc.report.table import View
 
 OPTIONS = (*SCHEDULING, *LENGTHS, *RATE, *SEED, *TERMS, *DEPLOYMENT, *CATALOG, *OUTPUT)
@@ -23,6 +23,7 @@ Example: infcalc batching --output-tokens 200 --format plot --output slots.png""
 
 def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
+    check_way_out(options, "batching")
     answer = batching(
         ask_from(options),
         batching_from(options),

@@ -11,7 +11,7 @@ import typer
 
 from infcalc.cli.given import contexts_from, single, split, tokens, whole_numbers
 from infcalc.cli.options import BATCHES, BENCH, CATALOG, CONTEXT, OUTPUT, SEED
-from infcalc.cli.render import render
+from infcalc.cli.render import check_way_out, render
 from infcalc.errors import UsageError
 from infcalc.report.table import View
 
@@ -28,8 +28,9 @@ kernels alone and prints an overlay file: with --catalog FILE --gpu this-cpu oth
 
 Example: infcalc lab measure --output this-cpu.yaml"""
 
-_BUDGET_S = 4.0
-_MAX_THREADS = 1024
+_BUDGET_S = 3.0
+_ENDS_S = 60.0
+"""After that many seconds what is left is run once: a busy computer, or a large model."""
 _THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
@@ -38,6 +39,8 @@ def run(options: dict[str, Any]) -> int:
     action = options["action"] or "run"
     if action not in {"run", "measure"}:
         raise UsageError(f"cannot {action!r} a laboratory", hint="lab, or lab measure")
+    # Nobody measures for a minute only to read that the answer has nowhere to go.
+    check_way_out(options, "lab")
     threads = options["threads"]
     if threads is None and action == "run" and not options["gpu"]:
         # Several threads wait for each other, and each for any other program: one holds on a busy computer too.
@@ -118,13 +121,22 @@ def _instruments(threads: int | None) -> Instruments:
     from infcalc.api.lab_timing import Instruments  # noqa: PLC0415 - help needs no api
 
     if threads is not None:
-        if not 1 <= threads <= _MAX_THREADS:
-            raise UsageError(f"{threads} threads", place="--threads", hint=f"a whole number from 1 to {_MAX_THREADS:,}")
+        from infcalc.api.lab_cores import num_cores  # noqa: PLC0415 - as above, and without numpy
+
+        cores = num_cores()
+        if not 1 <= threads <= cores:
+            raise UsageError(
+                f"{threads} threads, and {cores} cores that this process may use",
+                place="--threads",
+                hint=f"a whole number from 1 to {cores}: more threads than cores wait for each other",
+            )
         os.environ.update(dict.fromkeys(_THREADS, str(threads)))
     alone = threads == 1
     return Instruments(
         clock=time.process_time if alone else time.perf_counter,
         clock_name="cpu" if alone else "wall",
+        wall=time.perf_counter,
+        ends_s=time.perf_counter() + _ENDS_S,
         today=time.strftime("%Y-%m-%d"),
         progress=_tell,
         budget_s=_BUDGET_S,

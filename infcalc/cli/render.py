@@ -44,12 +44,7 @@ def render(
 
     """
     form = chosen_format(options)
-    if options.get("require"):
-        from infcalc.cli.require import read_gate  # noqa: PLC0415 - start-up
-
-        # A gate that cannot be read is told before anything is written.
-        for gate in options["require"]:
-            read_gate(gate)
+    _read_gates(options)
     output = options.get("output")
     if form is Format.PLOT:
         _plot(plot, output, answer.command)
@@ -73,6 +68,33 @@ def render(
             # Where the deployment does not fit, that is why the gate is missed.
             raise DoesNotFit(f"does not fit, and {missed.message}", place=missed.place, hint=missed.hint) from None
     return answer.exit_code
+
+
+def check_way_out(options: Mapping[str, Any], command: str) -> None:
+    """Refuse an answer that could not be written, before a long run for it.
+
+    Raises:
+        UsageError: an unknown format, a gate that cannot be read, or a plot without a file.
+        FileProblem: the folder of ``--output`` does not exist, or it is a folder itself.
+
+    """
+    form, output = chosen_format(options), options.get("output")
+    _read_gates(options)
+    if form is Format.PLOT:
+        _plot_file(output, command)
+    if output is not None:
+        from infcalc.files import check_target  # noqa: PLC0415 - only with --output
+
+        check_target(output)
+
+
+def _read_gates(options: Mapping[str, Any]) -> None:
+    """Tell of a gate that cannot be read before anything is written."""
+    if options.get("require"):
+        from infcalc.cli.require import read_gate  # noqa: PLC0415 - start-up
+
+        for gate in options["require"]:
+            read_gate(gate)
 
 
 def chosen_format(options: Mapping[str, Any]) -> Format:
@@ -114,10 +136,14 @@ def _show(view: View, form: Format, output: str | None) -> None:
 def _plot(plot: Callable[[str], None] | None, output: str | None, command: str) -> None:
     if plot is None:
         raise UsageError(f"infcalc {command} has no plot", place="--format", hint="use table, json, csv or markdown")
+    plot(_plot_file(output, command))
+    sys.stderr.write(f"wrote {output}\n")
+
+
+def _plot_file(output: str | None, command: str) -> str:
     if output is None:
         raise UsageError("a plot needs a file", place="--output", hint=f"add --output {command}.png (or .svg)")
-    plot(output)
-    sys.stderr.write(f"wrote {output}\n")
+    return output
 
 
 def _write(text: str, output: str | None) -> None:
