@@ -126,9 +126,9 @@ def drawn_for(ask: Ask, deployment: Deployment, wanted: BatchingAsk) -> Drawn:
 def work_of(requests: Sequence[Request]) -> int:
     """Return how many turns requests take in the steps of one run, if none is preempted.
 
-    A token of an answer is a turn, and so are 32 tokens of a prompt.
+    A token of an answer is a turn, but the first, which comes with the prompt; so are 32 tokens of a prompt.
     """
-    return sum(request.output_tokens + -(-request.prompt_tokens // TURN_PROMPT_TOKENS) for request in requests)
+    return sum(request.output_tokens - 1 + -(-request.prompt_tokens // TURN_PROMPT_TOKENS) for request in requests)
 
 
 def check_work(drawn: Drawn, num_runs: int) -> None:

@@ -22,7 +22,7 @@ class Instruments:
     ``clock_name`` says what those seconds are of: ``wall`` or ``cpu`` (of this process alone).
 
     ``budget_s`` is what one kind of step, or all kernels together, may take: then fewer repeats must do. It is counted
-    by ``wall``, whatever the times are taken by: on a busy computer a second of this process alone takes several, and
+    by ``wall_s``, whatever the times are taken by: on a busy computer a second of this process alone takes several, and
     somebody waits for them.
     """
 
@@ -31,15 +31,15 @@ class Instruments:
     progress: Callable[[str], None]
     budget_s: float = math.inf
     clock_name: str = "wall"
-    wall: Callable[[], float] | None = None
+    wall_s: Callable[[], float] | None = None
     """Seconds as they pass; None: those of ``clock``."""
 
     ends_s: float = math.inf
-    """By ``wall``: from then on nothing is run more than once."""
+    """By ``wall_s``: from then on nothing is run more than once."""
 
     def passed_s(self) -> float:
         """Return the seconds that passed since some moment, by which budgets are counted."""
-        return (self.wall or self.clock)()
+        return (self.wall_s or self.clock)()
 
 
 @frozen

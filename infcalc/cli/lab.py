@@ -135,7 +135,7 @@ def _instruments(threads: int | None) -> Instruments:
     return Instruments(
         clock=time.process_time if alone else time.perf_counter,
         clock_name="cpu" if alone else "wall",
-        wall=time.perf_counter,
+        wall_s=time.perf_counter,
         ends_s=time.perf_counter() + _ENDS_S,
         today=time.strftime("%Y-%m-%d"),
         progress=_tell,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from infcalc.api import Ask, Offer, estimate
 from infcalc.api.batching_policies import BatchingResult, batching
-from infcalc.api.batching_requests import BatchingAsk
+from infcalc.api.batching_requests import BatchingAsk, check_work, drawn_for
 from infcalc.api.batching_runs import PolicyResult, percentile
 from infcalc.api.costing import Terms
 from infcalc.api.deployment import load, resolve
 from infcalc.api.replicas import Policy, policies_of, step_timer
 from infcalc.api.speed import machine_of, site_of
 from infcalc.errors import UsageError
+from infcalc.report.views.batching import view
 from infcalc.simulation.batch_shape import PS_PER_S, BatchShape, Prefill
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -254,3 +257,63 @@ def test_percentiles_lie_on_the_line_between_two_samples() -> None:
     assert percentile([1.0, 2.0, 3.0, 5.0], 0.5) == 2.5
     assert percentile([4.0], 0.99) == 4.0
     assert percentile([], 0.5) is None
+
+
+# What is bounded
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        BatchingAsk(output_tokens=100_000_000),
+        BatchingAsk(num_requests=200, output_tokens=1000),
+        BatchingAsk(num_requests=3000, num_slots=256),
+        BatchingAsk(num_requests=5000, input_tokens=7000, output_tokens=1, policies=("vllm",)),
+        BatchingAsk(num_requests=600, num_slots=256, requests_per_s=5.0),
+    ],
+)
+def test_too_much_work_is_refused_before_it_begins_and_the_mend_is_just_what_can_be_done(wanted: BatchingAsk) -> None:
+    with pytest.raises(UsageError, match="too long") as refused:
+        batching(wanted=wanted)
+    assert refused.value.place == "--requests"
+    (deployment,) = resolve(Ask(), load(Ask()))
+    num_runs = len(policies_of(wanted.policies)) * (3 if wanted.requests_per_s else 1)
+    most = int((refused.value.hint or "").split()[1].rstrip(","))
+    check_work(drawn_for(Ask(), deployment, replace(wanted, num_requests=most)), num_runs)
+    with pytest.raises(UsageError):
+        check_work(drawn_for(Ask(), deployment, replace(wanted, num_requests=most + 1)), num_runs)
+
+
+def test_one_request_too_long_is_told_to_be_shorter() -> None:
+    asked = Ask(models=("llama3.1-8b",), gpus=("h100",), num_gpus=1, max_model_len=131_072)
+    with pytest.raises(UsageError, match="too long") as refused:
+        batching(asked, BatchingAsk(num_requests=1, output_tokens=120_000))
+    assert refused.value.place == "--output-tokens"
+    assert "--requests" not in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("rate", [None, 2.0])
+def test_the_share_that_is_done_grows_to_one(rate: float | None) -> None:
+    told: list[float] = []
+    wanted = BatchingAsk(num_requests=12, policies=("static", "vllm"), requests_per_s=rate)
+    assert batching(wanted=wanted, progress=told.append).result == batching(wanted=wanted).result
+    assert told == sorted(told)
+    assert told[-1] == 1
+    # The work that was counted up front is the work that was done: the last step is just before the end.
+    assert told[-2] == 0.99
+    assert max(after - before for before, after in pairwise(told)) < 0.05
+
+
+@pytest.mark.parametrize("rate", [1e9, 1e-9])
+def test_a_rate_out_of_range_is_told_with_its_range(rate: float) -> None:
+    with pytest.raises(UsageError) as refused:
+        batching(wanted=BatchingAsk(requests_per_s=rate))
+    assert (refused.value.hint or "").startswith("from 0.000001 to 1,000,000;")
+
+
+def test_the_headline_says_where_it_is_of_one_lane() -> None:
+    wanted = BatchingAsk(num_requests=10, policies=("vllm",))
+    (one,) = view(batching(wanted=wanted)).findings
+    (lane,) = view(batching(Ask(num_gpus=8, tp=4, dp=2), wanted)).findings
+    assert lane.startswith("one of the 2 lanes of llama3-70b on 8 x ")
+    assert "lane" not in one

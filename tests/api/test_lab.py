@@ -24,7 +24,7 @@ from infcalc.api.lab_measure import measure
 from infcalc.api.lab_models import SIZES, chosen_model, grouped_attention, llama, weight_bytes
 from infcalc.api.lab_probes import Family, Probe, probes
 from infcalc.api.lab_report import LabResult, LabRow
-from infcalc.api.lab_timing import Instruments, is_spent, spread, timed_s
+from infcalc.api.lab_timing import Course, Instruments, is_spent, spread, timed_s
 from infcalc.catalog.gpus import gpu_from_mapping
 from infcalc.errors import DoesNotFit, UnknownName, UsageError
 from infcalc.roofline.clock import StepClock
@@ -342,3 +342,58 @@ def test_decode_is_predicted_within_orders_of_magnitude() -> None:
     for one in answer.result.rows:
         assert one.measured_s / 200 < one.predicted_s < one.measured_s * 200
         assert one.measured_s_low <= one.measured_s <= one.measured_s_high
+
+
+# How long it takes
+
+
+def test_budgets_are_counted_by_the_wall_whatever_times_are_taken_by() -> None:
+    clock, wall = Ticking(), Ticking()
+    wall.tick_s = 1.0
+    instruments = replace(clock.instruments, wall_s=wall, budget_s=0.5)
+    assert not is_spent(0.0, 2, instruments)
+    assert is_spent(0.0, 3, instruments)
+    slow = lab(TINY, instruments, computer=COMPUTER)
+    # Four steps each without a budget; times are those of the clock.
+    assert {one.num_steps for one in slow.result.rows} <= {2, 3}
+    assert row(slow, "decode, no cache").measured_s == pytest.approx(0.001)
+
+
+def test_after_the_end_what_is_left_runs_once_and_that_is_told() -> None:
+    wall = Ticking()
+    instruments = replace(Ticking().instruments, wall_s=wall, budget_s=1.0, ends_s=0.0)
+    asked = replace(TINY, repeat=8)
+    answer = lab(asked, instruments, computer=COMPUTER)
+    assert {one.num_steps for one in answer.result.rows} == {1}
+    assert any("7 of 7 kinds of steps" in text for text in answer.warnings)
+
+
+def test_counting_ends_where_its_time_is_over_and_that_is_told() -> None:
+    wall = Ticking()
+    wall.tick_s = 1.0
+    instruments = replace(Ticking().instruments, wall_s=wall, budget_s=1.0)
+    answer = lab(TINY, instruments, computer=COMPUTER)
+    reached = {one.cache: one.tokens for one in answer.result.projections}
+    assert max(reached.values()) < 40
+    assert any("counted up to token" in text for text in answer.warnings)
+    assert not any(
+        "counted up to token" in text for text in lab(TINY, Ticking().instruments, computer=COMPUTER).warnings
+    )
+
+
+def test_each_part_says_its_number_and_how_long_the_rest_takes() -> None:
+    wall = Ticking()
+    wall.tick_s = 10.0
+    course = Course(replace(wall.instruments, wall_s=wall), 3)
+    for text in ("one", "two", "three"):
+        course.begin(text)
+    assert wall.told == ["one (1 of 3)", "two (2 of 3, about 20 s to go)", "three (3 of 3, about 10 s to go)"]
+
+
+@pytest.mark.parametrize("gpu", [None, "h100"])
+def test_the_parts_are_as_many_as_are_announced(gpu: str | None) -> None:
+    clock = Ticking()
+    lab(replace(TINY, gpu=gpu), clock.instruments, computer=COMPUTER)
+    numbers = [text.rpartition("(")[2].split(" of ") for text in clock.told]
+    assert [int(number) for number, _ in numbers] == list(range(1, len(numbers) + 1))
+    assert {int(number.split(",")[0].rstrip(")")) for _, number in numbers} == {len(numbers)}

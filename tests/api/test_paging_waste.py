@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from infcalc.api.deployment import Ask
 from infcalc.api.paging_waste import PagingAsk, PagingResult, paging
 from infcalc.errors import UsageError
+from infcalc.report.views.paging import view
 
 
 def rows(result: PagingResult) -> dict[str, float]:
@@ -144,3 +145,52 @@ def test_what_cannot_be_is_refused(wanted: PagingAsk, place: str) -> None:
         paging(load_ask=wanted)
     assert refused.value.place == place
     assert refused.value.hint
+
+
+def test_a_model_that_keeps_nothing_per_token_has_nothing_to_page() -> None:
+    answer = paging(Ask(models=("falcon-mamba-7b",)), explain=True)
+    result = answer.result
+    assert answer.exit_code == 0
+    assert result.nothing_per_token
+    assert not result.fits_none
+    assert (result.allocators, result.blocks, result.shared_prefix.bytes_with) == ((), (), 0)
+    # 64 layers: a state of 8,192 x 16 and a convolution of 8,192 x 3, in the width that the cache keeps them.
+    assert result.state_bytes > 0
+    (finding,) = view(answer).findings
+    assert "nothing to page" in finding
+    assert not view(answer).tables
+
+
+def test_where_every_layer_has_a_window_there_are_pages() -> None:
+    # Mistral 7B v0.1: 32 layers with 8 KV heads of 128, keys and values in 16 bits, all with a window.
+    result = paging(Ask(models=("mistral-7b-v0.1",)), PagingAsk(num_requests=10, pool_tokens=5000)).result
+    assert not result.nothing_per_token
+    assert result.kv_bytes_per_token == 32 * 2 * 8 * 128 * 2
+
+
+def test_a_pool_into_which_no_request_fits_says_so() -> None:
+    answer = paging(load_ask=PagingAsk(num_requests=50, pool_tokens=15))
+    assert answer.exit_code == 3
+    assert answer.result.fits_none
+    assert {row.waste_fraction for row in answer.result.allocators} == {None}
+    assert {row.waste_fraction for row in answer.result.blocks} == {None}
+    assert sum("no request fits" in text for text in answer.warnings) == 4
+    assert "fits none of the 50 requests" in view(answer).findings[0]
+    assert "0.0 %" not in view(answer).findings[0]
+
+
+def test_a_longest_length_above_the_pool_fits_none_and_others_run() -> None:
+    wanted = PagingAsk(num_requests=200, pool_tokens=5000, input_tokens=100, output_tokens=50)
+    answer = paging(load_ask=wanted)
+    found = {row.allocator: row for row in answer.result.allocators}
+    assert answer.result.longest_tokens > 5000
+    assert answer.exit_code == 0
+    assert (found["contiguous-max"].rejected, found["contiguous-max"].waste_fraction) == (200, None)
+    assert "reserving 8,192 tokens fits none of the 200 requests" in view(answer).findings[0]
+    assert any(text.startswith("contiguous-max: no request fits") for text in answer.warnings)
+
+
+def test_blocks_that_are_larger_than_the_pool_fit_none() -> None:
+    answer = paging(Ask(block_size=16_000), PagingAsk(num_requests=50, pool_tokens=9000))
+    assert answer.exit_code == 3
+    assert "paging in blocks of 16000 fits none" in view(answer).findings[0]

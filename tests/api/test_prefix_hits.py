@@ -15,6 +15,7 @@ from infcalc.api.prefix_pricing import Saving
 from infcalc.api.prefix_stream import PrefixAsk
 from infcalc.errors import UsageError
 from infcalc.kvcache.prefix_index import IndexKind, Policy
+from infcalc.report.views.prefix_cache import view
 
 SMALL = PrefixAsk(num_requests=100, prefix_tokens=200, input_tokens=50, output_tokens=20)
 
@@ -180,3 +181,23 @@ def test_what_cannot_be_is_refused(wanted: PrefixAsk, place: str) -> None:
         prefix_cache(None, wanted)
     assert refused.value.place == place
     assert refused.value.hint
+
+
+def test_a_model_that_keeps_nothing_per_token_has_nothing_to_find() -> None:
+    answer = prefix_cache(Ask(models=("falcon-mamba-7b",)), PrefixAsk(num_requests=50), explain=True)
+    result = answer.result
+    assert answer.exit_code == 0
+    assert result.nothing_per_token
+    assert (result.hit_rate_requests_fraction, result.hit_rate_tokens_fraction, result.evictions) == (0, 0, 0)
+    assert result.prefill_saved_s == 0
+    assert not answer.explanations
+    (finding,) = view(answer).findings
+    assert "finds nothing" in finding
+    assert "does not fit" not in finding
+    assert not view(answer).tables
+
+
+def test_a_rate_out_of_range_is_told_with_its_range() -> None:
+    with pytest.raises(UsageError, match="1e\\+12") as refused:
+        prefix_cache(stream_ask=PrefixAsk(requests_per_s=1e12))
+    assert refused.value.hint == "above 0 and at most 1,000,000"

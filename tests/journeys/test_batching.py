@@ -94,3 +94,20 @@ def test_what_cannot_be_is_told_with_place_and_mend(capsys: Capture, arguments: 
     assert ran.out == ""
     assert ran.err.startswith(f"error: {place}: ")
     assert "hint: " in ran.err
+
+
+def test_a_gate_on_the_use_of_slots_is_one_on_policies_not_on_the_curve(capsys: Capture) -> None:
+    asked = ("batching", "--policy", "continuous,vllm")
+    assert infcalc(capsys, *asked, "--require", "slot_utilization_fraction>=0.8").code == 0
+    both = infcalc(capsys, "batching", "--require", "slot_utilization_fraction>=0.8")
+    # Static fails it, and is the only figure named.
+    assert both.code == 4
+    assert both.err.count("0.") == 2
+    one = "policies[policy=vllm].slot_utilization_fraction>=0.8"
+    assert infcalc(capsys, "batching", "--require", one).code == 0
+
+
+def test_a_folder_that_is_missing_is_told_before_anything_runs(capsys: Capture, tmp_path: Path) -> None:
+    ran = infcalc(capsys, "batching", "--requests", "0", "--output", str(tmp_path / "none" / "a.txt"))
+    assert (ran.code, ran.out) == (2, "")
+    assert "does not exist" in ran.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from pathlib import Path
 
 import pytest
 
@@ -76,3 +77,30 @@ def test_what_is_not_known_is_refused(capsys: Capture, arguments: tuple[str, ...
     assert (ran.code, ran.out) == (2, "")
     assert place in ran.err
     assert "hint: " in ran.err
+
+
+@pytest.mark.parametrize("command", ["paging", "prefix-cache", "batching", "roofline", "kv"])
+def test_a_plot_without_a_file_is_told_the_commands_own(capsys: Capture, command: str) -> None:
+    few = {"paging": FEW, "prefix-cache": SHORT}.get(command, (command,))
+    ran = infcalc(capsys, *few, "--format", "plot")
+    assert ran.code == 2
+    assert f"--output {command}.png" in ran.err
+
+
+def test_models_without_pages_answer_in_every_format_and_have_no_picture(capsys: Capture, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for command in (FEW, SHORT):
+        asked = (*command, "-m", "falcon-mamba-7b")
+        for form in ("table", "json", "csv", "markdown"):
+            assert infcalc(capsys, *asked, "--format", form).code == 0
+        ran = infcalc(capsys, *asked, "--format", "plot", "--output", str(tmp_path / "x.png"))
+        assert ran.code == 2
+        assert "nothing to draw" in ran.err
+
+
+def test_a_pool_that_is_too_small_can_be_drawn(capsys: Capture, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    asked = ("paging", "--requests", "20", "--pool-tokens", "15")
+    ran = infcalc(capsys, *asked, "--format", "plot", "--output", str(tmp_path / "x.png"))
+    assert ran.code == 3
+    assert infcalc(capsys, *asked, "--require", "waste_fraction<0.04").code == 3

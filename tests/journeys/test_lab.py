@@ -106,6 +106,7 @@ def test_measure_answers_in_every_format(capsys: Capture) -> None:
         (("lab", "--size", "huge"), 2, "--size"),
         (("lab", "--hidden", "100"), 2, "--hidden"),
         (("lab", "--threads", "0"), 2, "--threads"),
+        (("lab", "--threads", "1000", "--quick"), 2, "cores that this process may use"),
         (("lab", "--tokens", "few"), 2, "--tokens"),
         (("lab", "--context", "16", "--context", "32"), 2, "--context"),
         (("lab", "--quick", "--gpu", "no-such-gpu"), 5, "no-such-gpu"),
@@ -123,3 +124,24 @@ def test_what_is_refused_says_what_and_the_mend(
     error = next(line for line in ran.err.splitlines() if line.startswith("error: "))
     assert text in error + ran.err.partition("error: ")[2]
     assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("lab", "measure", "--output", "nowhere/a.yaml"),
+        ("lab", "--output", "nowhere/a.txt"),
+        ("lab", "--format", "plot"),
+        ("lab", "--require", "no gate"),
+        ("lab", "--output", "."),
+    ],
+    ids=" ".join,
+)
+def test_what_has_nowhere_to_go_is_refused_before_anything_is_measured(
+    capsys: Capture, arguments: tuple[str, ...]
+) -> None:
+    ran = infcalc(capsys, *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    # Each part of a measurement is told as it begins.
+    assert "..." not in ran.err
+    assert "hint: " in ran.err

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from infcalc.kvcache.buddy_runs import power_of_two
 from infcalc.kvcache.contiguous import buddy, reserve_exact, reserve_maximum
+from infcalc.kvcache.manager import KvCacheManager
 from infcalc.kvcache.misuse import Misuse
 from infcalc.kvcache.occupancy import Holder, Occupancy, PagedHolder, RunHolder, Stay, replay
 
@@ -231,3 +232,50 @@ def test_waste_is_that_of_the_closed_form() -> None:
     # Every fill of the last block is equally likely; a tenth is what 600 running requests leave to chance.
     assert paged.waste_fraction == pytest.approx(7.5 / (mean + 7.5), rel=0.1)
     assert waste(RunHolder(reserve_maximum(10**7, 1024))).waste_fraction == pytest.approx(1 - mean / 1024, rel=0.05)
+
+
+class Managed:
+    """The blocks of the real manager, in place of those that are counted."""
+
+    reserves = False
+
+    def __init__(self, capacity_tokens: int, block_tokens: int) -> None:
+        self.manager = KvCacheManager(capacity_tokens // block_tokens + 1, block_tokens, prefix_caching=False)
+        self.capacity_tokens = capacity_tokens // block_tokens * block_tokens
+
+    @property
+    def held_tokens(self) -> int:
+        return self.manager.pool.num_used * self.manager.block_tokens
+
+    @property
+    def largest_free_tokens(self) -> int:
+        return self.manager.num_free_blocks * self.manager.block_tokens
+
+    def admit(self, name: int, stay: Stay) -> int | None:
+        blocks = self.manager.allocate(name, range(stay.prompt_tokens))
+        return None if blocks is None else len(blocks) * self.manager.block_tokens
+
+    def grow(self, name: int, num_tokens: int) -> int | None:
+        manager = self.manager
+        if manager.append(name, num_tokens - manager.num_tokens(name)) is None:
+            return None
+        return -(-num_tokens // manager.block_tokens) * manager.block_tokens
+
+    def leave(self, name: int) -> None:
+        self.manager.free(name)
+
+
+@given(
+    lengths=st.lists(st.tuples(st.integers(0, 6), st.integers(1, 30), st.integers(1, 40)), min_size=1, max_size=25),
+    capacity=st.integers(0, 120),
+    block=st.sampled_from([1, 4, 16]),
+)
+def test_counted_blocks_are_as_many_as_the_manager_hands_out(
+    lengths: list[tuple[int, int, int]], capacity: int, block: int
+) -> None:
+    step, stays = 0, []
+    for gap, steps, prompt in lengths:
+        step += gap
+        stays.append(Stay(first_step=step, num_steps=steps, prompt_tokens=prompt))
+    window = range(step // 2, step + 10)
+    assert replay(stays, PagedHolder(capacity, block), window) == replay(stays, Managed(capacity, block), window)
