@@ -18,6 +18,8 @@ and the schedulers of engines, step by step. They differ in their rules alone: s
 
 Example: infcalc batching --requests 500 --slots 32 --policy static,continuous,vllm
 
+Example: infcalc batching --require 'policies[policy=vllm].slot_utilization_fraction>=0.8'
+
 Example: infcalc batching --output-tokens 200 --format plot --output slots.png"""
 
 
