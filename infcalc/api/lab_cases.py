@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, TypedDict, cast
 
 import numpy as np
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 NO_CACHE, CONTIGUOUS, PAGED = "no cache", "contiguous", "paged"
 _TAIL_TOKENS = 2 * BLOCK_TOKENS
-_COUNTING_BUDGETS = 3
-"""Counting may take as long as three kinds of steps: it is done once."""
 
 
 class Held(TypedDict, total=False):
@@ -138,11 +137,17 @@ class Projection:
 
 
 def counted(
-    transformer: Transformer, cache: str, instruments: Instruments, *, num_tokens: int, num_points: int
+    transformer: Transformer,
+    cache: str,
+    instruments: Instruments,
+    *,
+    num_tokens: int,
+    num_points: int,
+    budget_s: float = math.inf,
 ) -> tuple[Projection, ...]:
     """Produce tokens up to ``num_tokens`` from a prompt of one, and return what it took on the way there.
 
-    Where three budgets are spent before, it ends at the next point: a computer this slow counts fewer.
+    Where ``budget_s`` are spent before, it ends at the next point: a computer this slow counts fewer.
     """
     num_blocks = 2 + -(-num_tokens // BLOCK_TOKENS)
     scheduler = ContinuousScheduler(KvCacheManager(num_blocks, BLOCK_TOKENS, prefix_caching=False), max_num_seqs=1)
@@ -164,7 +169,7 @@ def counted(
                     elapsed_s=elapsed_s,
                 )
             )
-            if instruments.passed_s() - start_s > _COUNTING_BUDGETS * instruments.budget_s:
+            if instruments.passed_s() - start_s > budget_s:
                 break
     return tuple(points)
 

@@ -42,8 +42,8 @@ _NEARLY = 0.9
 _SOON_BLOCKS = 400_000
 """Handed out by default, where the least number of requests does not take more: a second or so."""
 _FEWEST, _MOST_BY_DEFAULT, _MOST_REQUESTS = 1000, 30_000, 200_000
-_MOST_BLOCKS = 5_000_000
-"""Handed out in one replay: some tens of seconds."""
+_MOST_BLOCKS = 2_000_000
+"""Handed out in one replay: some ten seconds for all."""
 _MOST_SHARED_TOKENS = 20_000_000
 _MOST_LOAD = 10.0
 _BLOCK_SIZES = (16, 32, 64, 128, 256)
