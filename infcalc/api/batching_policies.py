@@ -33,7 +33,6 @@ _EXACT = Figure(value=1.0, low=1.0, high=1.0, basis=Basis.CALIBRATED)
 """The pace of steps that are counted, not timed."""
 _DOES_NOT_FIT = 3
 _HOUR_S = 3600
-_ALMOST = 0.99
 
 
 @frozen
@@ -69,13 +68,14 @@ def batching(
     *,
     terms: Terms | None = None,
     explain: bool = False,
-    progress: Callable[[float], None] = lambda _: None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Answer[BatchingResult]:
     """Return latency, throughput and use of the slots of the same requests under each policy.
 
     Without anything: 50 requests with Pareto answers, all there at the start, on 8 slots of the reference deployment.
     Every policy has the same slots, cache, tokens per step and step times, so that they differ in their rules alone.
-    Exit code 3 where a deployment does not fit. ``progress`` is told the share that is done of each deployment's runs.
+    Exit code 3 where a deployment does not fit. ``progress`` is told the turns that are taken, of how many,
+    in the runs of each deployment.
 
     Raises:
         InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve`.
@@ -101,7 +101,6 @@ def batching(
             num_runs = len(policies) * setting.num_runs
             check_work(drawn, num_runs)
             ran = runs_of(policies, setting, _advance(num_runs * work_of(drawn.requests), progress))
-            progress(1.0)
             fastest = max(ran, key=lambda one: (one.throughput_tokens_per_s, -(one.latency_mean_s or math.inf)))
             result = replace(result, policies=ran, fastest=fastest.policy)
             notes += notes_of(result, setting, drawn)
@@ -125,14 +124,16 @@ def batching(
     )
 
 
-def _advance(work: int, progress: Callable[[float], None]) -> Callable[[int], None]:
-    """Return what adds up the work of steps and tells its share, which stays below 1 whatever preemptions add."""
+def _advance(work: int, progress: Callable[[int, int], None] | None) -> Callable[[int], None]:
+    """Return what adds up the turns of steps and tells them; preempted requests take more than were foreseen."""
+    if progress is None:
+        return lambda _: None
     done = 0
 
     def advance(num_turns: int) -> None:
         nonlocal done
         done += num_turns
-        progress(min(done / work, _ALMOST))
+        progress(min(done, work), work)
 
     return advance
 

@@ -7,6 +7,7 @@ from kernels that were timed one by one, before and after the steps; no step is 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,6 +59,8 @@ MAX_COUNT_TOKENS = 4096
 MAX_BATCH = 64
 _ANSWER_TOKENS = 12
 _NUM_POINTS = 20
+_COUNTING_BUDGETS = 3
+"""Counting may take as long as three kinds of steps: it is done once."""
 _COUNTED = (NO_CACHE, CONTIGUOUS)
 _COUNTING = llama("lab-counting", hidden_size=64, num_layers=1, vocab_size=64)
 _AGREEING = llama("lab-agreeing", hidden_size=128, num_layers=2, vocab_size=512)
@@ -127,7 +130,9 @@ def lab(
     course = Course(instruments, _num_parts(ask, plan))
     price = _pricing(ask, plan, instruments, computer, course)
     course.begin(f"counting projections up to {plan.count_tokens:,} tokens")
-    projections = _projections(plan, instruments)
+    # As many tokens as were asked for are counted, whatever it takes.
+    counting_s = _COUNTING_BUDGETS * instruments.budget_s if ask.count_tokens is None else math.inf
+    projections = _projections(plan, instruments, counting_s)
     same = _agreement(plan.seed)
     course.begin(f"making {model.name}: {format_bytes(size_bytes)} of weights")
     cases = _cases(plan, instruments, course)
@@ -200,13 +205,15 @@ def _plan(ask: LabAsk, computer: Computer) -> _Plan:
     )
 
 
-def _projections(plan: _Plan, instruments: Instruments) -> tuple[Projection, ...]:
+def _projections(plan: _Plan, instruments: Instruments, budget_s: float) -> tuple[Projection, ...]:
     weights = random_weights(_COUNTING, plan.seed, dtype=np.float32)
     transformer = Transformer(_COUNTING, weights, plan.count_tokens, arithmetic=BATCHED)
     return tuple(
         point
         for cache in _COUNTED
-        for point in counted(transformer, cache, instruments, num_tokens=plan.count_tokens, num_points=_NUM_POINTS)
+        for point in counted(
+            transformer, cache, instruments, num_tokens=plan.count_tokens, num_points=_NUM_POINTS, budget_s=budget_s
+        )
     )
 
 

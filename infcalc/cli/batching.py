@@ -8,7 +8,7 @@ from infcalc.api.batching_policies import batching
 from infcalc.cli.given import ask_from
 from infcalc.cli.loads import batching_from, terms_from
 from infcalc.cli.options import CATALOG, DEPLOYMENT, LENGTHS, OUTPUT, RATE, SCHEDULING, SEED, TERMS
-from infcalc.cli.progress import told_progress
+from infcalc.cli.progress import progress_bar
 from infcalc.cli.render import check_way_out, render
 from infcalc.report.table import View
 
@@ -26,13 +26,14 @@ Example: infcalc batching --output-tokens 200 --format plot --output slots.png""
 def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
     check_way_out(options, "batching")
-    answer = batching(
-        ask_from(options),
-        batching_from(options),
-        terms=terms_from(options),
-        explain=options["explain"],
-        progress=told_progress("batching"),
-    )
+    with progress_bar("turns") as progress:
+        answer = batching(
+            ask_from(options),
+            batching_from(options),
+            terms=terms_from(options),
+            explain=options["explain"],
+            progress=progress,
+        )
 
     def view() -> View:
         from infcalc.report.views import batching as views  # noqa: PLC0415 - JSON needs no view

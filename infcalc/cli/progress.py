@@ -17,8 +17,8 @@ _WIPE = "\r\033[K"
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[int, int], None] | None]:
-    """Give what takes in how many of how many are done; None where nobody would see it."""
+def progress_bar(unit: str = "requests") -> Iterator[Callable[[int, int], None] | None]:
+    """Give what takes in how many of how many ``unit`` are done; None where nobody would see it."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -31,7 +31,7 @@ def progress_bar() -> Iterator[Callable[[int, int], None] | None]:
         if now_s - shown_at_s < _EVERY_S:
             return
         shown_at_s, shown = now_s, True
-        sys.stderr.write(f"{_WIPE}{bar(done, total)}")
+        sys.stderr.write(f"{_WIPE}{bar(done, total, unit)}")
         sys.stderr.flush()
 
     try:
@@ -42,11 +42,11 @@ def progress_bar() -> Iterator[Callable[[int, int], None] | None]:
             sys.stderr.flush()
 
 
-def bar(done: int, total: int) -> str:
+def bar(done: int, total: int, unit: str = "requests") -> str:
     """Return the line.
 
     >>> bar(250, 1000)
     '[##########------------------------------] 250 of 1,000 requests'
     """
     filled = _WIDTH * done // total if total else _WIDTH
-    return f"[{'#' * filled}{'-' * (_WIDTH - filled)}] {done:,} of {total:,} requests"
+    return f"[{'#' * filled}{'-' * (_WIDTH - filled)}] {done:,} of {total:,} {unit}"

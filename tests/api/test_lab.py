@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from infcalc import files
 from infcalc.api.answer import Answer
-from infcalc.api.lab import LabAsk, lab
+from infcalc.api.lab import QUICK_COUNT_TOKENS, LabAsk, lab
 from infcalc.api.lab_curves import Timed, admissible, bandwidth_bytes_per_s, decode_attention, entry, peak_flop_per_s
 from infcalc.api.lab_machine import Computer, this_computer
 from infcalc.api.lab_measure import measure
@@ -372,10 +372,13 @@ def test_counting_ends_where_its_time_is_over_and_that_is_told() -> None:
     wall = Ticking()
     wall.tick_s = 1.0
     instruments = replace(Ticking().instruments, wall_s=wall, budget_s=1.0)
-    answer = lab(TINY, instruments, computer=COMPUTER)
+    unasked = replace(TINY, count_tokens=None)
+    answer = lab(unasked, instruments, computer=COMPUTER)
     reached = {one.cache: one.tokens for one in answer.result.projections}
-    assert max(reached.values()) < 40
+    assert max(reached.values()) < QUICK_COUNT_TOKENS
     assert any("counted up to token" in text for text in answer.warnings)
+    # What was asked for is counted to its end.
+    assert TINY.count_tokens in {one.tokens for one in lab(TINY, instruments, computer=COMPUTER).result.projections}
     assert not any(
         "counted up to token" in text for text in lab(TINY, Ticking().instruments, computer=COMPUTER).warnings
     )

@@ -1,42 +1,34 @@
-"""The line that says how far a long run is."""
+"""The line that says how far a long run is: in a terminal alone, and not for a short one."""
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from infcalc.cli.progress import told_progress
+from infcalc.cli import progress
+from infcalc.cli.progress import progress_bar
 
 Capture = pytest.CaptureFixture[str]
 
 
-class Clock:
-    """A clock that is set by hand."""
-
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def test_a_long_run_says_how_long_the_rest_takes_and_takes_the_line_away(capsys: Capture) -> None:
-    clock = Clock()
-    tell = told_progress("batching", clock=clock, seen=True)
-    tell(0.1)
-    assert capsys.readouterr().err == ""
-    clock.now_s = 4.0
-    tell(0.25)
-    tell(0.26)
-    assert capsys.readouterr().err == "\r\x1b[Kbatching: 25%, about 12 s to go"
-    tell(1.0)
-    tell(1.0)
-    assert capsys.readouterr().err == "\r\x1b[K"
+def test_a_long_run_in_a_terminal_says_how_far_it_is_and_wipes_the_line(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "_AFTER_S", 0.0)
+    monkeypatch.setattr(progress, "_EVERY_S", 0.0)
+    with progress_bar("turns") as show:
+        assert show is not None
+        show(250, 1000)
+    assert capsys.readouterr().err == "\r\033[K[##########------------------------------] 250 of 1,000 turns\r\033[K"
 
 
-def test_a_short_run_and_one_outside_a_terminal_write_nothing(capsys: Capture) -> None:
-    clock = Clock()
-    short, unseen = (told_progress("batching", clock=clock, seen=seen) for seen in (True, False))
-    short(0.5)
-    short(1.0)
-    clock.now_s = 100.0
-    unseen(0.5)
+def test_a_short_run_and_one_outside_a_terminal_write_nothing(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    with progress_bar() as show:
+        assert show is None
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with progress_bar() as show:
+        assert show is not None
+        show(1, 2)
     assert capsys.readouterr().err == ""
