@@ -320,6 +320,7 @@ def _drawn(wanted: PagingAsk, mix: _Mix, pool: Pool, block_tokens: int) -> _Draw
         soon = _SOON_BLOCKS * block_tokens / (mean_life + block_tokens)
         wished = max(_LEAST_LIVES * at_once, min(_LIVES * at_once, soon))
         many = min(_MOST_BY_DEFAULT, max(_FEWEST, 100 * math.ceil(wished / 100)))
+    _check_work(many, mean_life, block_tokens)
     lengths_rng, arrivals_rng = _chances(wanted.seed)
     requests = drawn_requests(
         mix.inputs, mix.outputs, num_requests=many, longest_tokens=mix.longest_tokens, rng=lengths_rng
@@ -346,14 +347,15 @@ def _chances(seed: int) -> list[np.random.Generator]:
     return np.random.default_rng(seed).spawn(2)
 
 
-def _check_work(requests: tuple[RequestLengths, ...], block_tokens: int) -> None:
-    blocks = sum(one.answer_tokens for one in requests) // block_tokens
+def _check_work(many: int, mean_life: float, block_tokens: int) -> None:
+    """Refuse what takes too long before it is drawn: by the mean answer, which requests that are cut stay below."""
+    blocks = int(many * mean_life / block_tokens)
     if blocks > _MOST_BLOCKS:
         raise UsageError(
-            f"{len(requests):,} requests hand out {blocks:,} blocks of {block_tokens} tokens: more than "
+            f"{many:,} requests hand out {blocks:,} blocks of {block_tokens} tokens: more than "
             f"{_MOST_BLOCKS:,} take too long",
             place="--requests",
-            hint=f"--requests {max(1, len(requests) * _MOST_BLOCKS // blocks)}, or a larger --block-size",
+            hint=f"--requests {max(1, many * _MOST_BLOCKS // blocks)}, or a larger --block-size",
         )
 
 
@@ -361,7 +363,6 @@ def _result(
     deployment: Deployment, kv_dtype: str, wanted: PagingAsk, mix: _Mix, pool: Pool, *, drawn: _Drawn
 ) -> PagingResult:
     size, longest = deployment.block_tokens, mix.longest_tokens
-    _check_work(drawn.requests, size)
     tokens = pool.num_tokens
     paged = replay(drawn.stays, PagedHolder(tokens, size), drawn.window)
     rows = [(PAGED, paged)]

@@ -194,3 +194,12 @@ def test_blocks_that_are_larger_than_the_pool_fit_none() -> None:
     answer = paging(Ask(block_size=16_000), PagingAsk(num_requests=50, pool_tokens=9000))
     assert answer.exit_code == 3
     assert "paging in blocks of 16000 fits none" in view(answer).findings[0]
+
+
+def test_too_many_requests_are_refused_before_they_are_drawn_with_as_many_as_will_do() -> None:
+    wanted = PagingAsk(num_requests=200_000, pool_tokens=5000)
+    with pytest.raises(UsageError, match="take too long") as refused:
+        paging(load_ask=wanted)
+    most = int((refused.value.hint or "").split()[1].rstrip(","))
+    # 2,000,000 blocks of 16 tokens, at 337.99 tokens of a mean answer.
+    assert most == pytest.approx(2_000_000 * 16 / 337.99, rel=1e-3)
