@@ -17,8 +17,9 @@ $(VENV)/.ready: pyproject.toml hatch_build.py
 	$(PY) -m pip install --quiet --editable '.[plot,gguf]' --group dev
 	touch $@
 
+# A worker per core: linear algebra keeps to one thread each.
 test: $(VENV)/.ready
-	$(PY) -m pytest
+	OPENBLAS_NUM_THREADS=1 $(PY) -m pytest --numprocesses auto
 
 check: $(VENV)/.ready
 	$(PY) -m ruff check .
