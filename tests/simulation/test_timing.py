@@ -10,19 +10,27 @@ from infcalc.simulation.batch_shape import PS_PER_S, BatchShape, Prefill
 from infcalc.simulation.timing import StepTimer
 
 WINDOW_TOKENS = 4096
+SHARPNESS = 4
 
 
 def engine(
     *, num_decodes: float, context_tokens: float, num_prefills: float, new_tokens: float, cached_tokens: float
 ) -> float:
-    """Return the seconds of a made-up step: weights or arithmetic, a window, and prompts that add up."""
+    """Return the seconds of a made-up step: weights or arithmetic, a window, and prompts that add up.
+
+    The one gives way to the other smoothly, as in the curves of kernels (``roofline.curves``).
+    """
     tokens = num_decodes + num_prefills * new_tokens
     if not tokens:
         return 0.0
     pairs = num_prefills * (new_tokens * cached_tokens + new_tokens * (new_tokens + 1) / 2)
     seen = num_decodes * (context_tokens + 0.5 * min(context_tokens, WINDOW_TOKENS))
     sequences = num_decodes + num_prefills
-    return max(0.02, tokens * 8e-5) + seen * 3e-8 + pairs * 2e-9 + sequences * 5e-6
+    return weights_or_arithmetic_s(tokens) + seen * 3e-8 + pairs * 2e-9 + sequences * 5e-6
+
+
+def weights_or_arithmetic_s(tokens: float) -> float:
+    return float((0.02**SHARPNESS + (tokens * 8e-5) ** SHARPNESS) ** (1 / SHARPNESS))
 
 
 def shape(num_decodes: int, total_tokens: int, *prefills: tuple[int, int]) -> BatchShape:
@@ -59,7 +67,7 @@ def test_between_two_marks_a_step_is_affine_in_context_to_the_picosecond(num_dec
 def test_prompts_are_within_a_hundredth_whatever_their_lengths(
     num_decodes: int, context: int, prompts: list[tuple[int, int]]
 ) -> None:
-    wanted = max(0.02, (num_decodes + sum(new for new, _ in prompts)) * 8e-5)
+    wanted = weights_or_arithmetic_s(num_decodes + sum(new for new, _ in prompts))
     wanted += num_decodes * (context + 0.5 * min(context, WINDOW_TOKENS)) * 3e-8
     wanted += sum(new * cached + new * (new + 1) / 2 for new, cached in prompts) * 2e-9
     wanted += (num_decodes + len(prompts)) * 5e-6
