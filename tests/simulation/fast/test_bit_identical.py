@@ -92,7 +92,7 @@ def test_a_server_under_load(policy: str, num_blocks: int, shared: int, rate: fl
     if shared and num_blocks == 2000:
         assert sum(record.hit_tokens for record in wanted.records) > 40 * 128
     if (policy, num_blocks, rate) == ("vllm", 150, 30.0):
-        assert wanted.num_preemptions > 10
+        assert wanted.num_preemptions > 5
 
 
 def test_a_steady_timer_is_the_unit_step() -> None:
