@@ -117,10 +117,13 @@ _PARTS = ("engine", "gpu", "parallel", "workload", "measured", "flags", "source"
 _LOAD_COUNTS = ("num_requests", "concurrency", "batch")
 _LOAD_AMOUNTS = ("input_tokens", "output_tokens", "output_tokens_max")
 _MEASURED_AMOUNTS = ("output_tok_s", "speedup")
-_DRAFT_COUNTS = (
+DRAFT_LENGTHS = (
     *("draft_tokens", "num_draft_tokens", "num_speculative_tokens", "num_spec_tokens", "speculative_num_draft_tokens"),
-    *("num_steps", "speculative_num_steps", "topk", "eagle_topk", "speculative_eagle_topk", "k", "gamma"),
+    *("k", "gamma"),
 )
+DRAFT_STEPS = ("num_steps", "speculative_num_steps")
+DRAFT_WIDTHS = ("topk", "eagle_topk", "speculative_eagle_topk")
+"""How reports call the length of a draft, and the depth and the width of a tree."""
 _MEASURED_TIMES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
 
 
@@ -156,7 +159,8 @@ def measurement(entry: dict[str, Any], place: str) -> dict[str, Any]:
     if accepted is not None and not isinstance(accepted, dict):
         raise _wrong("acceptance", accepted, "a mapping with mean_tokens_per_step", place)
     _check_amounts(accepted or {}, ("mean_tokens_per_step",), "a number of tokens, 1 or more", 1, place)
-    _check_amounts(found["flags"], _DRAFT_COUNTS, "a whole number, 1 or more", 1, place)
+    drafted = (*DRAFT_LENGTHS, *DRAFT_STEPS, *DRAFT_WIDTHS)
+    _check_amounts(found["flags"], drafted, "a whole number, 1 or more", 1, place)
     rate = load.get("request_rate")
     if rate is not None and not (rate in {"inf", ".inf"} or (_is_number(rate) and float(rate) > 0)):
         raise _wrong("request_rate", rate, "a positive number of requests per second, or inf", place)

@@ -12,6 +12,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from infcalc.api.recorded import DRAFT_LENGTHS, DRAFT_STEPS, DRAFT_WIDTHS
 from infcalc.api.recorded_runs import Machine, amount_of, machine_of, predict
 from infcalc.api.rounds import Passes, Rig, head_timer, passes_of, rig_of, target_timer
 from infcalc.errors import FileProblem, UsageError
@@ -60,13 +61,6 @@ _WORDS = (
     (re.compile(r"draft-?model|speculative-model|standalone|vanilla"), Method.DRAFT_MODEL),
 )
 """What people call a way of drafting, blanks and underlines being hyphens, and the published one that is nearest."""
-_LENGTHS = (
-    *("draft_tokens", "num_draft_tokens", "num_speculative_tokens", "num_spec_tokens", "speculative_num_draft_tokens"),
-    *("k", "gamma"),
-)
-_STEPS = ("num_steps", "speculative_num_steps")
-_WIDTHS = ("topk", "eagle_topk", "speculative_eagle_topk")
-"""How reports call the length of a draft, and the depth and the width of a tree."""
 _TREES = {Method.EAGLE: Method.EAGLE_TREE, Method.EAGLE2: Method.EAGLE2, Method.EAGLE3: Method.EAGLE3_TREE}
 _LONGEST_CHAIN = 12
 """No server is told to draft a longer chain with a head: so many tokens are the nodes of a tree."""
@@ -98,7 +92,7 @@ def predict_speedup(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any,
     machine = machine_of(_completed(entry), catalog, known, None)
     flags, load = entry.get("flags") or {}, entry.get("workload") or {}
     method = _method(flags, research=machine.paced == _RESEARCH)
-    length = _first(flags, _LENGTHS)
+    length = _first(flags, DRAFT_LENGTHS)
     prompt = amount_of(load.get("input_tokens")) or _PROMPT_TOKENS
     answer = amount_of(load.get("output_tokens")) or _ANSWER_TOKENS
     rig = rig_of(
@@ -116,7 +110,7 @@ def predict_speedup(entry: Mapping[str, Any], catalog: Catalog, known: dict[Any,
     if profile.tree_tokens is not None:
         length = None
     elif length is None:
-        length = _first(flags, _STEPS) or max(_CUSTOMARY[profile.drafter], math.ceil(tokens or 0) - 1)
+        length = _first(flags, DRAFT_STEPS) or max(_CUSTOMARY[profile.drafter], math.ceil(tokens or 0) - 1)
     proposed = profile.max_draft_tokens if length is None else length
     if tokens is not None and tokens > proposed + 1:
         raise FileProblem(
@@ -163,8 +157,8 @@ def _method(flags: Mapping[str, Any], *, research: bool) -> Method:
             found = method_of(word)
         except UsageError as unknown:
             raise FileProblem(f"{text!r} is not a known way of drafting", hint=unknown.hint) from None
-    wide = (_first(flags, _WIDTHS) or 1) > 1
-    nodes = _first(flags, _LENGTHS) or 0
+    wide = (_first(flags, DRAFT_WIDTHS) or 1) > 1
+    nodes = _first(flags, DRAFT_LENGTHS) or 0
     if found in _TREES and (wide or nodes > _LONGEST_CHAIN):
         return _TREES[found]
     return _OF_RESEARCH.get(found, found) if research else found
@@ -174,7 +168,7 @@ def _shaped(profile: Profile, flags: Mapping[str, Any]) -> Profile:
     """Return the profile with the tree that a report states, where it drafts one."""
     if profile.tree_tokens is None:
         return profile
-    nodes, depth, width = (_first(flags, names) for names in (_LENGTHS, _STEPS, _WIDTHS))
+    nodes, depth, width = (_first(flags, names) for names in (DRAFT_LENGTHS, DRAFT_STEPS, DRAFT_WIDTHS))
     return replace(
         profile,
         tree_tokens=nodes or profile.tree_tokens,

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from infcalc.engines.pace import Order
 from infcalc.serving.closed import closed
 from infcalc.serving.lane import bound, front_end_s, latency_of, share_out, times_of, work_of
-from infcalc.serving.nouns import Requests, Server, Speed
+from infcalc.serving.nouns import Requests, Server, one_pace
 from infcalc.serving.opened import opened
 from infcalc.serving.static import static_at_rate, static_loop
 from infcalc.serving.steady import Flow, Work
 
 if TYPE_CHECKING:
+    from infcalc.serving.nouns import Speed
     from infcalc.serving.times import StepTimes
 
 _NEARLY_ALL = 0.95
@@ -222,18 +223,14 @@ def _steady(
 ) -> Speed:
     ttft_s = latency_s + queue_s + found.wait_s + found.prefill_s
     e2e_s = ttft_s + max(0.0, asked.answer_tokens - 1) * found.tpot_s
-    return Speed(
+    return one_pace(
+        asked,
         ttft_s=ttft_s,
-        ttft_median_s=ttft_s,
         tpot_s=found.tpot_s,
-        tpot_median_s=found.tpot_s,
         e2e_s=e2e_s,
-        e2e_median_s=e2e_s,
         queue_s=queue_s,
-        output_tokens_per_s=rate * asked.answer_tokens,
         requests_per_s=rate,
         num_decodes=num_decodes,
-        stable=True,
         bound_by=bound_by,
     )
 

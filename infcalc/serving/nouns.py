@@ -114,3 +114,32 @@ class Speed:
     num_decodes: float
     stable: bool
     bound_by: str
+
+
+def one_pace(
+    asked: Requests,
+    *,
+    ttft_s: float,
+    tpot_s: float,
+    e2e_s: float,
+    queue_s: float,
+    requests_per_s: float,
+    num_decodes: float,
+    bound_by: str,
+    stable: bool = True,
+) -> Speed:
+    """Return the speed where one pace holds for all requests: medians are means."""
+    return Speed(
+        ttft_s=ttft_s,
+        ttft_median_s=ttft_s,
+        tpot_s=tpot_s,
+        tpot_median_s=tpot_s,
+        e2e_s=e2e_s,
+        e2e_median_s=e2e_s,
+        queue_s=queue_s,
+        output_tokens_per_s=requests_per_s * asked.answer_tokens,
+        requests_per_s=requests_per_s,
+        num_decodes=num_decodes,
+        stable=stable,
+        bound_by=bound_by,
+    )

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from infcalc.serving.batch import BatchRun, batch_run
 from infcalc.serving.lane import bound, front_end_s, latency_of, times_of
-from infcalc.serving.nouns import Requests, Server, Speed
+from infcalc.serving.nouns import Requests, Server, one_pace
 
 if TYPE_CHECKING:
+    from infcalc.serving.nouns import Speed
     from infcalc.serving.times import StepTimes
 
 _ROUNDS = 60
@@ -92,17 +93,14 @@ def _speed(
     stable: bool = True,
 ) -> Speed:
     ttft_s, e2e_s = latency_s + queue_s + run.ttft_s, latency_s + queue_s + run.e2e_s
-    return Speed(
+    return one_pace(
+        asked,
         ttft_s=ttft_s,
-        ttft_median_s=ttft_s,
         tpot_s=run.tpot_s,
-        tpot_median_s=run.tpot_s,
         e2e_s=e2e_s,
-        e2e_median_s=e2e_s,
         queue_s=queue_s,
-        output_tokens_per_s=rate * asked.answer_tokens,
         requests_per_s=rate,
         num_decodes=num_decodes,
-        stable=stable,
         bound_by=bound_by,
+        stable=stable,
     )
