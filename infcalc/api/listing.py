@@ -253,3 +253,12 @@ def _gpu_row(gpu: Gpu) -> GpuRow:
         price_date=cheapest.date if cheapest else "",
         doubtful=bool(gpu.doubts),
     )
+
+
+def names_of(kind: str) -> tuple[str, ...]:
+    """Return the names that a word may complete to: of ``models``, ``gpus`` or ``engines``."""
+    if kind == "engines":
+        from infcalc.engines.rules import ENGINES  # noqa: PLC0415 - heavier than a listing
+
+        return ENGINES
+    return load(Ask()).names(kind)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from infcalc.cli.completion import among
 from infcalc.frozen import frozen
 
 
@@ -19,19 +20,25 @@ class Option:
     default: Any
     help: str
     group: str = "Options"
+    completes: str = ""
+    """The kind of names that complete it in a shell; empty: none are known."""
 
     def annotation(self) -> Any:  # noqa: ANN401 - an Annotated form has no nameable type
         """Return the annotation typer reads."""
         return Annotated[
             self.kind,
             typer.Option(
-                *self.flags, help=self.help, rich_help_panel=self.group, show_default=self.default is not None
+                *self.flags,
+                help=self.help,
+                rich_help_panel=self.group,
+                show_default=self.default is not None,
+                autocompletion=among(self.completes) if self.completes else None,
             ),
         ]
 
 
-def _deployment(name: str, *flags: str, kind: Any, text: str) -> Option:  # noqa: ANN401 - any option type
-    return Option(name=name, flags=flags, kind=kind, default=None, help=text, group="Deployment")
+def _deployment(name: str, *flags: str, kind: Any, text: str, completes: str = "") -> Option:  # noqa: ANN401 - any
+    return Option(name=name, flags=flags, kind=kind, default=None, help=text, group="Deployment", completes=completes)
 
 
 _Texts = list[str] | None
@@ -46,8 +53,9 @@ DEPLOYMENT = (
         "-m",
         kind=_Texts,
         text="Model: catalog name, Hugging Face id, config.json, checkpoint folder or .gguf. Repeatable. [llama3-70b]",
+        completes="models",
     ),
-    _deployment("gpu", "--gpu", "-g", kind=_Texts, text="GPU: catalog name. Repeatable. [a100-80gb]"),
+    _deployment("gpu", "--gpu", "-g", kind=_Texts, text="GPU: catalog name. Repeatable. [a100-80gb]", completes="gpus"),
     _deployment("gpus", "--gpus", "-n", kind=_Whole, text="GPUs of one replica: TP x PP x DP. [4]"),
     _deployment("tp", "--tp", kind=_Whole, text="Tensor-parallel ranks. [what --gpus leaves]"),
     _deployment("pp", "--pp", kind=_Whole, text="Pipeline stages. [1]"),
@@ -67,7 +75,13 @@ DEPLOYMENT = (
         text="KV-cache precision: auto, bf16, fp16, fp8, int8, int4, nvfp4, fp8_ds_mla, nvfp4_ds_mla, q8_0, q4_0.",
     ),
     _deployment("quant", "--quant", kind=_Texts, text="Short for --kv-dtype; several: repeat it or use commas."),
-    _deployment("engine", "--engine", kind=_Text, text="vllm, sglang, tensorrt-llm or llama.cpp. [vllm]"),
+    _deployment(
+        "engine",
+        "--engine",
+        kind=_Text,
+        text="vllm, sglang, tensorrt-llm or llama.cpp. [vllm]",
+        completes="engines",
+    ),
     _deployment("engine_version", "--engine-version", kind=_Text, text="Engine version. [newest known]"),
     _deployment(
         "memory_fraction", "--memory-fraction", kind=_Real, text="The engine's own memory fraction. [its default]"
@@ -666,6 +680,7 @@ OUTPUT = (
         default=None,
         help="table, json, csv, markdown or plot. [table]",
         group="Output",
+        completes="formats",
     ),
     Option(name="json", flags=("--json",), kind=bool, default=False, help="Short for --format json.", group="Output"),
     Option(
