@@ -22,6 +22,7 @@ _AT_FULL = (
     ("kwh_per_million_output_tokens", "kWh per million output tokens"),
 )
 _DAY_S = 86_400
+_THOUSAND = 1000
 _MILLION = 1e6
 _BILLION = 1e9
 
@@ -155,9 +156,11 @@ def _day(result: SpeedResult, bill: DayBill) -> Table:
 
 
 def show_usd(value: object) -> str:
-    """Return money (or energy) with cents, small amounts with three digits."""
+    """Return money (or energy) with cents, small amounts with three digits and thousands without cents."""
     if not isinstance(value, int | float):
         return str(value)
+    if value >= _THOUSAND:
+        return f"{value:,.0f}"
     return f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
 
 
