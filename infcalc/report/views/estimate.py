@@ -169,8 +169,14 @@ _LEAST_QUEUE_S = 1e-4
 
 
 def _side_by_side(answer: Answer[SpeedResult]) -> Table:
-    rows = [_named(result) | _figures(result) for result in answer.results]
-    return Table(title="Side by side", columns=(*_who(), *_figure_columns()), rows=tuple(rows))
+    rows = [
+        _named(result)
+        | _figures(result)
+        | {"usd_per_month": None if result.usd_per_month is None else result.usd_per_month.value}
+        for result in answer.results
+    ]
+    month = Column(key="usd_per_month", heading="USD/month", show=show_usd, aside=True)
+    return Table(title="Side by side", columns=(*_who(), *_figure_columns(), month), rows=tuple(rows))
 
 
 def _curve(result: SpeedResult, curve: Curve) -> Table:

@@ -176,8 +176,10 @@ def _tokens(value: float) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
+    return f"{_number(float(f'{100 * share:.3g}'))} %"
 
 
 def _number(value: object) -> str:
-    return f"{value:,.4g}" if isinstance(value, int | float) else str(value)
+    if not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,.0f}" if value >= _THOUSAND else f"{value:,.4g}"
