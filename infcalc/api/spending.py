@@ -47,24 +47,27 @@ class Day:
 
 @frozen
 class FullUse:
-    """Price and energy of a million tokens where all paid hours are used."""
+    """Price and energy of a million tokens where all paid hours are used; by names of their own, for gates."""
 
-    usd_per_million_output_tokens: Figure
-    usd_per_million_input_tokens: Figure
-    usd_per_million_cached_tokens: Figure | None
-    usd_per_million_blended_tokens: Figure
-    usd_per_million_total_tokens: Figure
-    kwh_per_million_output_tokens: Figure | None
+    full_usd_per_million_output_tokens: Figure
+    full_usd_per_million_input_tokens: Figure
+    full_usd_per_million_cached_tokens: Figure | None
+    full_usd_per_million_blended_tokens: Figure
+    full_usd_per_million_total_tokens: Figure
+    full_kwh_per_million_output_tokens: Figure | None
 
 
 @frozen
 class AgainstApi:
-    """Where serving the model costs as much as an API: :class:`infcalc.planning.break_even.BreakEven` with bands."""
+    """Where serving the model costs as much as an API: :class:`infcalc.planning.break_even.BreakEven` with bands.
+
+    ``capacity_fraction`` is the utilisation there: of the load of the estimate in every hour.
+    """
 
     wins: Wins
     api_request_usd: float
     api_usd_per_million_output_tokens: float
-    utilization_fraction: Figure | None
+    capacity_fraction: Figure | None
     requests_per_month: Figure | None
     tokens_per_month: Figure | None
     output_tokens_per_month: Figure | None
@@ -207,12 +210,12 @@ def _energy(gpu: Gpu, num_gpus: int, use: Use, terms: Terms, used: float) -> Fig
 def _at_full(hour: Spread, use: Use, energy: Figure | None) -> FullUse:
     costs = costs_of(hour, basis=use.requests_per_s.basis, traffic=use.traffic)
     return FullUse(
-        usd_per_million_output_tokens=costs.output,
-        usd_per_million_input_tokens=costs.input,
-        usd_per_million_cached_tokens=costs.cached,
-        usd_per_million_blended_tokens=costs.blended,
-        usd_per_million_total_tokens=costs.total,
-        kwh_per_million_output_tokens=energy,
+        full_usd_per_million_output_tokens=costs.output,
+        full_usd_per_million_input_tokens=costs.input,
+        full_usd_per_million_cached_tokens=costs.cached,
+        full_usd_per_million_blended_tokens=costs.blended,
+        full_usd_per_million_total_tokens=costs.total,
+        full_kwh_per_million_output_tokens=energy,
     )
 
 
@@ -238,7 +241,7 @@ def _against_api(idle: Spread, full: Spread, use: Use, terms: Terms) -> AgainstA
         wins=found.wins,
         api_request_usd=found.api_request_usd,
         api_usd_per_million_output_tokens=found.api_usd_per_million_output_tokens,
-        utilization_fraction=banded(found.utilization_fraction),
+        capacity_fraction=banded(found.utilization_fraction),
         requests_per_month=banded(found.requests_per_month),
         tokens_per_month=banded(found.tokens_per_month),
         output_tokens_per_month=banded(found.output_tokens_per_month),

@@ -88,11 +88,11 @@ def _owned(gpu: Gpu, result: SpeedResult, rent: Rent, purchase: Purchase) -> Exp
 
 
 def _met(result: SpeedResult, met: AgainstApi) -> Explanation:
-    share = met.utilization_fraction
+    share = met.capacity_fraction
     rate = 0.0 if result.requests_per_s is None else result.requests_per_s.value
     told = "nowhere: power alone costs more" if share is None else f"utilisation {share.value:.4g}"
     return Explanation(
-        quantity="break_even.utilization_fraction",
+        quantity="break_even.capacity_fraction",
         formula="USD/h when idle / (requests/s x 3600 x USD of a request at the API - (USD/h when full - when idle))",
         substituted=f"{rate:.4g} requests/s at {met.api_request_usd:.4g} USD each against the GPUs' hours: {told}",
     )

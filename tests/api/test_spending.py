@@ -47,7 +47,7 @@ def test_at_full_use_prices_are_those_of_an_hour_that_is_used() -> None:
     assert half.at_full is not None
     for kind in ("output", "input", "cached", "blended", "total"):
         key = f"usd_per_million_{kind}_tokens"
-        assert getattr(full.at_full, key) == getattr(full, key) == getattr(half.at_full, key)
+        assert getattr(full.at_full, f"full_{key}") == getattr(full, key) == getattr(half.at_full, f"full_{key}")
         assert getattr(half, key).value == pytest.approx(2 * getattr(full, key).value)
 
 
@@ -95,12 +95,12 @@ def test_at_the_break_even_point_both_bills_are_equal() -> None:
     met, rate = result.break_even, result.requests_per_s
     assert met is not None
     assert rate is not None
-    assert met.utilization_fraction is not None
+    assert met.capacity_fraction is not None
     assert met.requests_per_month is not None
     assert result.usd_per_month is not None
     assert met.api_request_usd == pytest.approx((1000 * 0.05 + 200 * 0.2) / 1e6)
     assert met.requests_per_month.value * met.api_request_usd == pytest.approx(result.usd_per_month.value)
-    assert met.requests_per_month.value == pytest.approx(met.utilization_fraction.value * rate.value * 3600 * 730)
+    assert met.requests_per_month.value == pytest.approx(met.capacity_fraction.value * rate.value * 3600 * 730)
 
 
 def test_what_is_owned_breaks_even_earlier_than_what_is_rented_dearer() -> None:
@@ -111,9 +111,9 @@ def test_what_is_owned_breaks_even_earlier_than_what_is_rented_dearer() -> None:
     assert own.usd_per_hour < 3
     assert own.break_even is not None
     assert rented.break_even is not None
-    assert own.break_even.utilization_fraction is not None
-    assert rented.break_even.utilization_fraction is not None
-    assert own.break_even.utilization_fraction.value < rented.break_even.utilization_fraction.value
+    assert own.break_even.capacity_fraction is not None
+    assert rented.break_even.capacity_fraction is not None
+    assert own.break_even.capacity_fraction.value < rented.break_even.capacity_fraction.value
     # The range of the power is in the month's bill.
     assert own.usd_per_month is not None
     assert own.usd_per_month.low < own.usd_per_month.value < own.usd_per_month.high

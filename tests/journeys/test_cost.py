@@ -88,13 +88,21 @@ def test_an_api_and_own_hardware_are_held_against_each_other(capsys: Capture) ->
     given = (*SMALL, "--capex", "30000", "--years", "4", "--residual", "0.1", "--power-price", "0.12", "--pue", "1.3")
     ran = answer(capsys, "estimate", *given, "--api-price", "in=0.05,out=0.1,cached=0.01", "--explain")
     met = ran.result["break_even"]
-    assert set(met["utilization_fraction"]) == {"value", "low", "high", "basis"}
+    assert set(met["capacity_fraction"]) == {"value", "low", "high", "basis"}
     explained = {one["quantity"]: one for one in ran.document["explanations"]}
     assert "30,000 x (1 - 0.1) / (4 x 8760)" in explained["usd_per_gpu_hour"]["substituted"]
-    assert {"usd_per_month", "break_even.utilization_fraction", "kwh_per_million_output_tokens"} <= set(explained)
+    assert {"usd_per_month", "break_even.capacity_fraction", "kwh_per_million_output_tokens"} <= set(explained)
     shown = infcalc(capsys, "estimate", *given, "--api-price", "in=0.05,out=0.1")
     assert "the API asks" in shown.out
     assert "Where GPUs and API cost the same" in shown.out
+
+
+def test_a_gate_on_a_price_is_one_at_the_stated_utilisation(capsys: Capture) -> None:
+    given = (*SMALL, "--price", "3", "--utilization", "0.1", "--api-price", "in=1,out=2")
+    full = answer(capsys, "estimate", *given).result["at_full"]["full_usd_per_million_output_tokens"]["value"]
+    for key, code in (("usd_per_million_output_tokens", 0), ("full_usd_per_million_output_tokens", 4)):
+        assert infcalc(capsys, "estimate", *given, "--require", f"{key}>={5 * full}").code == code
+    assert infcalc(capsys, "estimate", *given, "--require", "utilization_fraction==0.1").code == 0
 
 
 def test_a_day_has_its_bill_with_and_without_autoscaling(capsys: Capture, tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from infcalc.api.spending import AgainstApi, DayBill
 
 _AT_FULL = (
-    ("usd_per_million_output_tokens", "USD per million output tokens"),
-    ("usd_per_million_input_tokens", "USD per million input tokens"),
-    ("usd_per_million_cached_tokens", "USD per million cached tokens"),
-    ("usd_per_million_blended_tokens", "USD per million, 3 in : 1 out"),
-    ("kwh_per_million_output_tokens", "kWh per million output tokens"),
+    ("full_usd_per_million_output_tokens", "USD per million output tokens"),
+    ("full_usd_per_million_input_tokens", "USD per million input tokens"),
+    ("full_usd_per_million_cached_tokens", "USD per million cached tokens"),
+    ("full_usd_per_million_blended_tokens", "USD per million, 3 in : 1 out"),
+    ("full_kwh_per_million_output_tokens", "kWh per million output tokens"),
 )
 _DAY_S = 86_400
 _THOUSAND = 1000
@@ -75,7 +75,7 @@ def findings(result: SpeedResult) -> list[str]:
 
 def _met(met: AgainstApi) -> str:
     api = f"the API asks {show_usd(met.api_usd_per_million_output_tokens)} USD per million output tokens with prompts"
-    share, tokens = met.utilization_fraction, met.tokens_per_month
+    share, tokens = met.capacity_fraction, met.tokens_per_month
     if share is None or tokens is None:
         return f"{api}: in part of the range that is less than the power of the GPUs, so that they need not ever win"
     ends = "" if tokens.low == tokens.high else f" ({_tokens(tokens.low)} to {_tokens(tokens.high)})"
@@ -114,7 +114,7 @@ def _break_even(results: list[SpeedResult]) -> Table:
             continue
         who = f"{result.num_gpus} x {result.gpu}"
         for key, name, factor in (
-            ("utilization_fraction", "% of capacity", 100.0),
+            ("capacity_fraction", "% of capacity", 100.0),
             ("tokens_per_month", "million tokens a month", 1 / _MILLION),
             ("output_tokens_per_month", "million output tokens a month", 1 / _MILLION),
             ("requests_per_month", "requests a month", 1.0),
