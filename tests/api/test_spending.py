@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from infcalc.api.costing import Terms
-from infcalc.api.deployment import Ask
+from infcalc.api.costing import Terms, rent_of
+from infcalc.api.deployment import Ask, load
 from infcalc.api.offer import Offer
 from infcalc.api.speed import SpeedResult, estimate
 from infcalc.api.spending import ProfileAsk
@@ -171,3 +171,25 @@ def test_fractions_need_a_peak_and_nothing_else_has_one(tmp_path: Path) -> None:
 def test_replicas_that_cannot_follow_are_refused(asked: ProfileAsk) -> None:
     with pytest.raises(UsageError):
         answered(profile=asked)
+
+
+def test_what_the_site_adds_is_in_the_energy() -> None:
+    purchase = Purchase(gpu_usd=30_000.0, usd_per_kwh=0.1, pue=1.5)
+    plain, more = (answered(Terms(purchase=replace(purchase, pue=pue))) for pue in (1.0, 1.5))
+    assert plain.kwh_per_million_output_tokens is not None
+    assert more.kwh_per_million_output_tokens is not None
+    assert more.kwh_per_million_output_tokens.value == pytest.approx(1.5 * plain.kwh_per_million_output_tokens.value)
+
+
+def test_own_hardware_that_waits_is_paid_for_the_power_it_draws_idle() -> None:
+    terms = Terms(purchase=Purchase(gpu_usd=30_000.0, usd_per_kwh=0.5), api=API)
+    result = answered(terms)
+    met, gpu = result.break_even, load(SMALL).gpu("h100").gpu
+    assert met is not None
+    assert met.capacity_fraction is not None
+    assert met.requests_per_month is not None
+    share = met.capacity_fraction.value
+    # The bill of a month in which it is used as much as it takes to break even.
+    hour = rent_of(gpu, terms, prefill_fraction=result.prefill_time_fraction, utilization_fraction=share)
+    assert hour is not None
+    assert met.requests_per_month.value * met.api_request_usd == pytest.approx(hour.usd_per_hour * 730)
