@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.costing import Terms, check_terms, rent_inputs, rent_of
+from infcalc.api.costing import Terms, price_warnings, rent_inputs, settled, unused_prices
 from infcalc.api.deployment import Ask, load, merged_inputs, resolve
 from infcalc.api.simulation_ask import (
     SimulationAsk,
@@ -58,8 +58,8 @@ def simulate(
     """
     ask, asked, terms = ask or Ask(), asked or SimulationAsk(), terms or Terms()
     check_simulation(asked)
-    check_terms(terms)
     catalog = load(ask)
+    terms = settled(terms, catalog)
     deployments = resolve(ask, catalog)
     if asked.save_requests is not None and len(deployments) > 1:
         from infcalc.errors import UsageError  # noqa: PLC0415
@@ -88,8 +88,10 @@ def simulate(
         talk += [*told, *site.deployment.warnings]
         explanations += found
         kv = Input(name="kv_dtype", value=site.form.name, origin=site.form_origin)
-        priced = rent_inputs(rent_of(site.deployment.gpu, terms), terms)
+        priced = rent_inputs(place.rent, terms)
+        talk += price_warnings(site.deployment.gpu, place.rent, terms) if result.fits else ()
         inputs.append((*site.deployment.inputs, kv, *_asked_inputs(asked, result, traced), *priced))
+    talk += unused_prices(terms, (result.gpu for result in results))
     return Answer(
         command="simulate",
         results=tuple(results),

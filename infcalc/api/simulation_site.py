@@ -14,6 +14,7 @@ from infcalc.api.simulation_nouns import RunResult, SimulationResult
 from infcalc.api.simulation_results import outcomes_of, result_of
 from infcalc.api.simulation_runs import Setting, run_of
 from infcalc.frozen import frozen
+from infcalc.units import HOURS_PER_MONTH
 
 if TYPE_CHECKING:
     from infcalc.api.costing import Rent, Terms
@@ -95,6 +96,8 @@ class Place:
         """Return the result without a run."""
         deployment, seating = self.site.deployment, self.seats.seating
         pace = None if self.machinery is None else self.machinery.pace
+        hours = HOURS_PER_MONTH * deployment.parallelism.num_gpus * self.num_replicas
+        rent = None if self.machinery is None else self.rent
         return SimulationResult(
             model=deployment.model.name,
             gpu=deployment.gpu.name,
@@ -109,6 +112,9 @@ class Place:
             missing_bytes=self.seats.missing_bytes,
             cache_tokens=seating.cache_tokens,
             max_num_seqs=seating.max_num_seqs,
+            usd_per_month=None if rent is None else rent.usd_per_hour * hours,
+            usd_per_month_low=None if rent is None else rent.usd_per_hour_low * hours,
+            usd_per_month_high=None if rent is None else rent.usd_per_hour_high * hours,
             step_time_low_fraction=None if pace is None else pace.low,
             step_time_high_fraction=None if pace is None else pace.high,
         )

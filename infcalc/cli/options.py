@@ -382,9 +382,9 @@ TERMS = (
     Option(
         name="price",
         flags=("--price",),
-        kind=_Text,
+        kind=_Texts,
         default=None,
-        help="USD per GPU-hour. [the newest of the catalog]",
+        help="USD per GPU-hour: 2.5, or h100=2.49 by name. Repeatable. [the middle one of the newest in the catalog]",
         group="Cost",
     ),
     Option(
@@ -395,7 +395,94 @@ TERMS = (
         help="Fraction of the paid hours under this load. [1]",
         group="Cost",
     ),
+    Option(
+        name="capex",
+        flags=("--capex",),
+        kind=_Real,
+        default=None,
+        help="Own hardware: USD per GPU, with its share of host and network.",
+        group="Cost",
+    ),
+    Option(
+        name="years",
+        flags=("--years",),
+        kind=_Real,
+        default=None,
+        help="Years that own hardware is written off over. [3]",
+        group="Cost",
+    ),
+    Option(
+        name="residual",
+        flags=("--residual",),
+        kind=_Real,
+        default=None,
+        help="Fraction of --capex that own hardware sells for in the end. [0]",
+        group="Cost",
+    ),
+    Option(
+        name="power_price",
+        flags=("--power-price",),
+        kind=_Real,
+        default=None,
+        help="USD per kWh that own hardware draws. [0]",
+        group="Cost",
+    ),
+    Option(
+        name="pue",
+        flags=("--pue",),
+        kind=_Real,
+        default=None,
+        help="Power of the site over that of own hardware. [1]",
+        group="Cost",
+    ),
 )
+
+API_PRICE = (
+    Option(
+        name="api_price",
+        flags=("--api-price",),
+        kind=_Text,
+        default=None,
+        help="An API to break even with: in=0.5,out=1.5 in USD per million tokens; also cached=0.1.",
+        group="Cost",
+    ),
+)
+
+PROFILE = (
+    Option(
+        name="profile",
+        flags=("--profile",),
+        kind=_Text,
+        default=None,
+        help="The bill of a day: a CSV file with the columns hour (or time) and rate, users or fraction.",
+        group="Cost",
+    ),
+    Option(
+        name="peak",
+        flags=("--peak",),
+        kind=_Real,
+        default=None,
+        help="Requests/s that fraction 1 of --profile stands for.",
+        group="Cost",
+    ),
+    Option(
+        name="start_up",
+        flags=("--start-up",),
+        kind=_Text,
+        default=None,
+        help="Time until a started replica serves: 90s or 5min. [0]",
+        group="Cost",
+    ),
+    Option(
+        name="min_replicas",
+        flags=("--min-replicas",),
+        kind=_Whole,
+        default=None,
+        help="Replicas that run all day. [1]",
+        group="Cost",
+    ),
+)
+"""A load that rises and falls, and how replicas follow it."""
 
 JUDGING = (
     Option(
