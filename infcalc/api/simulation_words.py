@@ -68,6 +68,8 @@ def doubts_of(result: SimulationResult, ran: Ran) -> list[str]:
             found.append(_rejected(run, ran))
         if run.aborted:
             found.append(f"{run.policy}: {run.aborted:,} requests were given up for want of room in the cache")
+    if result.not_run:
+        found.append(f"partial: broken off before these runs were made: {', '.join(result.not_run)}")
     if ran.load.num_cut:
         found.append(
             f"{ran.load.num_cut:,} answers end where prompt and answer reach the {ran.load.limit_tokens:,} tokens that "

@@ -569,6 +569,22 @@ SIMULATION = (
     ),
 )
 
+EXECUTION = (
+    _question(
+        "workers",
+        "--workers",
+        kind=_Whole,
+        text="Processes for the runs of --sweep and --compare; 1: none but this. [all cores, where that is quicker]",
+    ),
+    _question(
+        "executor",
+        "--executor",
+        kind=_Text,
+        text="Who makes these runs: serial, processes, or dask (the dask extra). [processes]",
+    ),
+    _question("scheduler", "--scheduler", kind=_Text, text="Address of the dask scheduler: tcp://HOST:8786."),
+)
+
 PRICE = tuple(option for option in TERMS if option.name == "price")
 
 BENCH = (
