@@ -110,7 +110,7 @@ class DaskExecutor:
         place_of = {future.key: place for place, future in enumerate(futures)}
         lost: list[str] = []
         try:
-            for future in self._dask.as_completed(futures):
+            for future in self._dask.as_completed(futures, loop=client.loop):
                 place = place_of[future.key]
                 try:
                     results[place] = future.result()
