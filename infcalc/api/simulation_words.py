@@ -37,6 +37,10 @@ def notes_of(result: SimulationResult, place: Place, ran: Ran) -> list[str]:
         found.append(f"static and continuous batching keep room for {what} from the start, as without paging")
     if result.num_lanes > 1:
         found.append(_lanes(result, place))
+    if not place.asked.keep_requests and len(ran.gathered.finished.num_preemptions):
+        found.append(
+            "--no-requests: this load is served step by step, and requests are kept while it runs all the same"
+        )
     return found
 
 

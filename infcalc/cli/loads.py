@@ -118,6 +118,7 @@ def simulation_from(options: Mapping[str, Any]) -> SimulationAsk:
         slo=slo_from(options),
         sweep=sweep_from(options),
         save_requests=options.get("save_requests"),
+        keep_requests=not options.get("no_requests"),
     )
 
 

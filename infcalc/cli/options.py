@@ -567,6 +567,14 @@ SIMULATION = (
         kind=_Text,
         text="Write each request's times to this file: .csv, else JSON lines.",
     ),
+    Option(
+        name="no_requests",
+        flags=("--no-requests",),
+        kind=bool,
+        default=False,
+        help="Keep samples only, no record of each request: the same answer in less memory.",
+        group="Question",
+    ),
 )
 
 EXECUTION = (
