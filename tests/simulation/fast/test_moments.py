@@ -18,6 +18,7 @@ from infcalc.simulation.fast.recorder import Recorder
 from infcalc.simulation.fast.run import run_fast
 from infcalc.simulation.front_end import FrontEndTimes
 from infcalc.simulation.gathered import Finished
+from infcalc.simulation.request import Request
 from tests.simulation.fast.cases import MadeUpTimer, case_of
 from tests.simulation.fast.test_bit_identical import MOST_SEED
 from tests.simulation.fast.test_recorder import several
@@ -62,20 +63,22 @@ def test_samples_of_moments_are_those_of_records() -> None:
 
 
 def test_a_run_that_is_broken_off_keeps_what_it_has() -> None:
-    cases = (case for case in map(case_of, range(100)) if len(case.load) >= 30 and "vllm" in case.what)
-    case = next(case for case in cases if case.load[-1].arrival_ps > case.load[20].arrival_ps > 0)
+    load = load_of([Request(arrival_ps=9000 * one, prompt_tokens=5, output_tokens=3 + one % 7) for one in range(40)])
+
+    def scheduler() -> VllmScheduler:
+        return VllmScheduler(KvCacheManager(30, 4), VllmLimits(max_num_seqs=5, budget_tokens=16))
 
     def broken(keep_requests: bool) -> Finished:
         def stop(done: int, total: int) -> None:
             if 2 * done > total:
                 raise KeyboardInterrupt
 
-        found = in_aggregate(case.make, load_of(case.load), case.timer, progress=stop, keep_requests=keep_requests)
+        found = in_aggregate(scheduler, load, MadeUpTimer(64), progress=stop, keep_requests=keep_requests)
         assert found.partial
         return found.finished
 
     kept, only = broken(keep_requests=True), broken(keep_requests=False)
-    assert 0 < len(kept) < len(case.load)
+    assert 0 < len(kept) < len(load)
     for name in ("indices", "scheduled_ps", "end_ps", "output_tokens"):
         np.testing.assert_array_equal(getattr(kept, name), getattr(only, name))
 
