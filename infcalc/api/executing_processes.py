@@ -8,7 +8,7 @@ import signal
 import threading
 from collections import deque
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 from infcalc.api.executing import PAYS_FROM_S, Done, Executed, SerialExecutor, Whole, saved_s
 from infcalc.errors import InfcalcError, RunsLost
@@ -80,14 +80,14 @@ class _Worker:
         self.pipe.close()
 
 
-class _Pool:
+class _Pool(Generic[Done]):
     def __init__(self, tasks: Sequence[Task[Done]], count: int, progress: Callable[[int, int], None] | None) -> None:
         self._tasks = tasks
         self._count = count
         self._whole = Whole(tasks, progress)
         self._todo = deque(range(len(tasks)))
         self._deaths = [0] * len(tasks)
-        self._results: list[Done | None] = [None] * len(tasks)  # type: ignore[valid-type]
+        self._results: list[Done | None] = [None] * len(tasks)
         self._workers: list[_Worker] = []
 
     def run(self) -> Executed[Done]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import fields
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from infcalc.kvcache.manager import KvCacheManager
 from infcalc.scheduling.vllm import VllmLimits, VllmScheduler
 from infcalc.simulation.aggregate import in_aggregate
-from infcalc.simulation.fast.columns import load_of
+from infcalc.simulation.fast.columns import Load, load_of
 from infcalc.simulation.fast.moments import MomentRecorder
 from infcalc.simulation.fast.recorder import Recorder
 from infcalc.simulation.fast.run import run_fast
@@ -91,3 +92,26 @@ def test_a_run_that_loses_a_moment_is_refused() -> None:
     recorder._end_ps[0] = 0  # noqa: SLF001 - a fault that never comes
     with pytest.raises(AssertionError, match="no later than end_ps"):
         recorder.close(len(load), replica)
+
+
+def test_memory_grows_by_less_than_eight_bytes_for_each_recorded_sample() -> None:
+    """Four of each request, and each wait for a token after the first."""
+    num_answer = 8
+
+    def peak_bytes(count: int, *, keep_requests: bool) -> int:
+        places = np.arange(count, dtype=np.int64)
+        load = Load(arrival_ps=9000 * places, prompt_tokens=places % 7 + 1, output_tokens=places * 0 + num_answer)
+        scheduler = VllmScheduler(KvCacheManager(30, 4), VllmLimits(max_num_seqs=5, budget_tokens=16))
+        tracemalloc.start()
+        try:
+            run_fast(scheduler, load, MadeUpTimer(64), Recorder() if keep_requests else MomentRecorder(load))
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few, many = 3_000, 12_000
+    grown = {
+        kept: (peak_bytes(many, keep_requests=kept) - peak_bytes(few, keep_requests=kept)) / (many - few)
+        for kept in (True, False)
+    }
+    assert grown[False] < 8 * (4 + num_answer - 1) < grown[True]
