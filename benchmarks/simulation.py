@@ -122,7 +122,7 @@ def command(count: int, *options: str) -> None:
     cpu_s, peak_mib, said = measured([sys.executable, "-m", "infcalc", "simulate", *load_, "--json", *options])
     ttft = json.loads(said)["result"]["ttft_s"]["p99"]
     print(
-        f"simulate {' '.join(options):14} {count:10,}: {cpu_s:.2f} CPU s, peak {peak_mib:.0f} MiB, p99 TTFT {ttft:.6f} s"
+        f"simulate {' '.join(options):14} {count:10,}: {cpu_s:.2f} CPU s, peak {peak_mib:.0f} MiB, p99 TTFT {ttft:.4f} s"
     )
 
 
