@@ -121,9 +121,8 @@ def command(count: int, *options: str) -> None:
     load_ = ("-m", "llama3-8b", "-g", "a100-80gb", "-n", "1", "--rate", f"{RATE_PER_S:g}", "--num-requests", str(count))
     cpu_s, peak_mib, said = measured([sys.executable, "-m", "infcalc", "simulate", *load_, "--json", *options])
     ttft = json.loads(said)["result"]["ttft_s"]["p99"]
-    print(
-        f"simulate {' '.join(options):14} {count:10,}: {cpu_s:.2f} CPU s, peak {peak_mib:.0f} MiB, p99 TTFT {ttft:.4f} s"
-    )
+    what = f"simulate {' '.join(options):14} {count:10,}"
+    print(f"{what}: {cpu_s:.2f} CPU s, peak {peak_mib:.0f} MiB, p99 TTFT {ttft:.4f} s", flush=True)
 
 
 def measured(command_: list[str]) -> tuple[float, float, bytes]:
