@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import socket
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from infcalc.api.executing import Done, Executed, Whole
@@ -35,11 +34,12 @@ class DaskExecutor:
 
     def __init__(self, address: str, *, timeout_s: float = _TIMEOUT_S) -> None:
         try:
-            self._dask = import_module("distributed")
+            import distributed  # noqa: PLC0415 - an optional extra
         except ImportError:
             raise UsageError(
                 "dask.distributed is not installed", place="--executor", hint="pip install 'infcalc[dask]'"
             ) from None
+        self._dask: Any = distributed
         self._host, self._port = _host_and_port(address)
         self._address = address
         self._timeout_s = timeout_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -118,10 +119,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 
 def test_without_the_extra_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ImportError(name)
-
-    monkeypatch.setattr(executing_dask, "import_module", missing)
+    monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match="is not installed") as told:
         executor_of(ExecutorAsk(kind="dask", scheduler="tcp://127.0.0.1:8786"))
     assert "infcalc[dask]" in str(told.value)
