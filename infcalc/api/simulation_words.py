@@ -39,7 +39,7 @@ def notes_of(result: SimulationResult, place: Place, ran: Ran) -> list[str]:
         found.append(_lanes(result, place))
     if not place.asked.keep_requests and len(ran.gathered.finished.num_preemptions):
         found.append(
-            "--no-requests: this load is served step by step, and requests are kept while it runs all the same"
+            "--no-requests: this load is not served in aggregate, and its requests are kept while it runs all the same"
         )
     return found
 

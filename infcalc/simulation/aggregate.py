@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -46,7 +46,7 @@ def in_aggregate(
     """
     times = front_end or FrontEndTimes()
     placed = _placed(load, num_lanes)
-    lanes: list[_Lane] = []
+    lanes: list[Lane] = []
     busy_ps = 0
     partial = False
     for number in range(num_lanes):
@@ -54,7 +54,7 @@ def in_aggregate(
         mine = load if num_lanes == 1 else _part(load, chosen)
         reached_ps, work_ps = reached(mine.arrival_ps, mine.prompt_tokens, times)
         busy_ps += work_ps
-        lane = _Lane(make(), replace(mine, arrival_ps=reached_ps), timer, chosen, keep_requests=keep_requests)
+        lane = Lane(make(), replace(mine, arrival_ps=reached_ps), timer, chosen, keep_requests=keep_requests)
         lanes.append(lane)
         try:
             lane.run(progress, sum(len(one) for one in lanes[:-1]), len(load))
@@ -65,7 +65,7 @@ def in_aggregate(
     end_ps = max(lane.replica.now_ps for lane in lanes)
     return Gathered(
         sent_ps=np.where(load.arrival_ps <= end_ps, load.arrival_ps, -1) if partial else load.arrival_ps,
-        finished=_finished([lane.finished() for lane in lanes]),
+        finished=finished_in(lanes),
         reasons={int(lane.chosen[index]): reason for lane in lanes for index, reason in lane.reasons()},
         num_aborted=0,
         interval_runs=np.concatenate([lane.recorder.interval_runs() for lane in lanes]),
@@ -110,11 +110,11 @@ def reached(sent_ps: Ints, prompt_tokens: Ints, times: FrontEndTimes) -> tuple[I
     return found, int(done[-1]) if len(done) else 0
 
 
-class _Lane:
+class Lane:
     """One replica and the requests that it gets."""
 
     def __init__(
-        self, scheduler: Scheduler, load: Load, timer: AffineTimer, chosen: Ints, *, keep_requests: bool
+        self, scheduler: Scheduler, load: Load, timer: AffineTimer, chosen: Ints, *, keep_requests: bool = True
     ) -> None:
         self.recorder: Recorder | MomentRecorder = Recorder() if keep_requests else MomentRecorder(load)
         self.replica: FastReplica = replica_of(scheduler, load, timer, self.recorder)
@@ -124,6 +124,7 @@ class _Lane:
         self._curve = [Meter(now_ps=0)]
 
     def __len__(self) -> int:
+        """Return the number of its requests."""
         return len(self._load)
 
     def run(self, progress: Callable[[int, int], None] | None, before: int, total: int) -> None:
@@ -137,7 +138,7 @@ class _Lane:
             if replica.now_ps < arrival:
                 advance(arrival)
             if not place % every:
-                self._read(arrival)
+                self.read(arrival)
                 if progress is not None:
                     progress(before + recorder.num_finished, total)
             if enters:
@@ -147,12 +148,13 @@ class _Lane:
                 recorder.rejected(index, arrival, max(arrival, replica.now_ps), prompt, reason)
         while replica.has_work:
             advance(replica.now_ps + max(PS_PER_S // 10, replica.now_ps // _METERS))
-            self._read(replica.now_ps)
+            self.read(replica.now_ps)
             if progress is not None:
                 progress(before + recorder.num_finished, total)
         recorder.close(len(load), replica)
 
-    def _read(self, moment_ps: int) -> None:
+    def read(self, moment_ps: int) -> None:
+        """Read the meter at the replica's moment and at another; one that is not later than the last is left out."""
         replica = self.replica
         for now_ps in (replica.now_ps, moment_ps):
             if now_ps > self._curve[-1].now_ps:
@@ -162,7 +164,7 @@ class _Lane:
 
     def totals(self) -> Totals:
         """Return the sums up to here."""
-        self._read(self.replica.now_ps)
+        self.read(self.replica.now_ps)
         replica = self.replica
         last = Meter(now_ps=self._curve[-1].now_ps, held_block_ps=replica.held_block_ps, live_ps=replica.running_ps)
         return Totals(
@@ -204,15 +206,16 @@ class _Lane:
         )
 
 
-def _finished(lanes: list[Finished]) -> Finished:
-    """Return those of all lanes in the order of the requests."""
-    if len(lanes) == 1:
-        return lanes[0]
-    indices = np.concatenate([lane.indices for lane in lanes])
+def finished_in(lanes: Sequence[Lane]) -> Finished:
+    """Return the requests that got their answer in any of the lanes, in the order of the requests."""
+    parts = [lane.finished() for lane in lanes]
+    if len(parts) == 1:
+        return parts[0]
+    indices = np.concatenate([one.indices for one in parts])
     order = np.argsort(indices, kind="stable")
 
     def column(name: str) -> Ints:
-        found: Ints = np.concatenate([getattr(lane, name) for lane in lanes])
+        found: Ints = np.concatenate([getattr(one, name) for one in parts])
         # A sum, or nothing, where requests are not kept.
         return found[order] if len(found) == len(order) else found
 
