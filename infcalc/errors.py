@@ -73,6 +73,10 @@ class ProfileError(TraceError):
     where: ClassVar[str] = "profile"
 
 
+class RunsLost(InfcalcError):
+    """Runs that could not be made where they were sent: workers that died, or a cluster that is not there (exit 2)."""
+
+
 class DoesNotFit(InfcalcError):
     """The deployment does not fit in memory (exit 3)."""
 

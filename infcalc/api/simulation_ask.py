@@ -32,7 +32,8 @@ class SimulationAsk:
 
     ``policy``: who computes what in a step, as the engine does without it; ``compared`` are several, side by side.
     ``contiguous``: under static and continuous batching each request reserves the longest sequence, as engines without
-    paging do. ``slo`` are limits that each request is held to (``ttft=500ms``), or of a percentile (``ttft-p95=1s``).
+    paging do. Without ``keep_requests`` nothing is kept of each request but samples: the same answer in less memory.
+    ``slo`` are limits that each request is held to (``ttft=500ms``), or of a percentile (``ttft-p95=1s``).
     """
 
     load: WorkloadAsk = WorkloadAsk()
@@ -47,6 +48,7 @@ class SimulationAsk:
     slo: tuple[Objective, ...] = ()
     sweep: Sweep | None = None
     save_requests: str | None = None
+    keep_requests: bool = True
 
 
 def check_simulation(asked: SimulationAsk) -> None:
@@ -75,6 +77,10 @@ def check_simulation(asked: SimulationAsk) -> None:
         )
     if asked.router is not None:
         router_of(asked)
+    if asked.save_requests is not None and not asked.keep_requests:
+        raise UsageError(
+            "requests are to be saved, and not kept", place="--save-requests", hint="drop --no-requests to save them"
+        )
     if asked.save_requests is not None and (asked.sweep is not None or len(asked.compared) > 1):
         raise UsageError("requests of several runs", place="--save-requests", hint="simulate one alone to save it")
 

@@ -135,3 +135,5 @@ class SimulationResult(RunResult):
     slo: tuple[Outcome, ...] = ()
     compare: tuple[RunResult, ...] = ()
     sweep: LoadCurve | None = None
+    not_run: tuple[str, ...] = ()
+    """Policies or values whose runs are missing: broken off before they were made."""

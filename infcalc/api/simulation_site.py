@@ -80,6 +80,7 @@ class Place:
             router=router_of(asked),
             contiguous=asked.contiguous,
             step_by_step=asked.step_by_step,
+            keep_requests=asked.keep_requests,
         )
         load = load_of(trace, limit_of(self.site.deployment))
         gathered = run_of(setting, load, progress)

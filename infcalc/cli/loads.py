@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from infcalc.api.batching_requests import BatchingAsk
+    from infcalc.api.executing import Executor
     from infcalc.api.judging import Measurement
     from infcalc.api.objectives import Objective
     from infcalc.api.simulation_ask import SimulationAsk
@@ -121,7 +122,24 @@ def simulation_from(options: Mapping[str, Any]) -> SimulationAsk:
         slo=slo_from(options),
         sweep=sweep_from(options),
         save_requests=options.get("save_requests"),
+        keep_requests=not options.get("no_requests"),
     )
+
+
+def executor_from(options: Mapping[str, Any]) -> Executor | None:
+    """Return who makes the runs of a sweep or a comparison; None without either.
+
+    Raises:
+        UsageError: an executor that is none, or with nothing to do.
+
+    """
+    from infcalc.api.executors import ExecutorAsk, executor_of  # noqa: PLC0415 - only where something is simulated
+
+    several = options.get("sweep") is not None or len(split(options.get("compare"), commas=True)) > 1
+    asked = ExecutorAsk(
+        kind=options.get("executor"), num_workers=options.get("workers"), scheduler=options.get("scheduler")
+    )
+    return executor_of(asked, several=several)
 
 
 def terms_from(options: Mapping[str, Any]) -> Terms:

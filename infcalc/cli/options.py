@@ -668,6 +668,30 @@ SIMULATION = (
         kind=_Text,
         text="Write each request's times to this file: .csv, else JSON lines.",
     ),
+    Option(
+        name="no_requests",
+        flags=("--no-requests",),
+        kind=bool,
+        default=False,
+        help="Keep samples only, no record of each request: the same answer in less memory.",
+        group="Question",
+    ),
+)
+
+EXECUTION = (
+    _question(
+        "workers",
+        "--workers",
+        kind=_Whole,
+        text="Processes for the runs of --sweep and --compare; 1: none but this. [all cores, where that is quicker]",
+    ),
+    _question(
+        "executor",
+        "--executor",
+        kind=_Text,
+        text="Who makes these runs: serial, processes, or dask (the dask extra). [processes]",
+    ),
+    _question("scheduler", "--scheduler", kind=_Text, text="Address of the dask scheduler: tcp://HOST:8786."),
 )
 
 PRICE = tuple(option for option in TERMS if option.name == "price")
