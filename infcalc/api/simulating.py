@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from infcalc.api.replicas import Policy
     from infcalc.api.simulation_nouns import RunResult
     from infcalc.api.simulation_runs import Progress
-    from infcalc.api.simulation_site import Place
+    from infcalc.api.simulation_site import Place, Ran
     from infcalc.api.workloads import Traced
     from infcalc.spec.explain import Explanation
 
@@ -68,7 +68,12 @@ def simulate(
     sites = [site_of(ask, deployment, catalog) for deployment in deployments]
     for site in sites:
         check_model_len(site.deployment)
-        policies_for(asked, site.deployment.rules.engine)
+        policies = policies_for(asked, site.deployment.rules.engine)
+        if asked.draft is not None:
+            from infcalc.api.replicas import check_drafts  # noqa: PLC0415 - only with drafts
+
+            for policy in policies:
+                check_drafts(policy)
     first = asked.load if asked.sweep is None else at(asked.load, asked.sweep.variable, asked.sweep.values[0])
     traced = traced_of(with_defaults(first))
     if asked.load.save_trace is not None:
@@ -85,11 +90,12 @@ def simulate(
         result, said, told, found = _at_place(place, traced, progress=progress, explain=explain)
         results.append(result)
         notes += [*said, *site.deployment.assumptions]
-        talk += [*told, *site.deployment.warnings]
+        talk += [*told, *site.deployment.warnings, *(() if place.drafted is None else place.drafted.way.doubts)]
         explanations += found
         kv = Input(name="kv_dtype", value=site.form.name, origin=site.form_origin)
         priced = rent_inputs(rent_of(site.deployment.gpu, terms), terms)
-        inputs.append((*site.deployment.inputs, kv, *_asked_inputs(asked, result, traced), *priced))
+        drafting = () if place.drafted is None or asked.draft is None else place.drafted.inputs(asked.draft)
+        inputs.append((*site.deployment.inputs, kv, *_asked_inputs(asked, result, traced), *drafting, *priced))
     return Answer(
         command="simulate",
         results=tuple(results),
@@ -128,12 +134,16 @@ def _at_place(
         from infcalc.api.simulation_sweep import swept  # noqa: PLC0415
 
         result, ran = swept(place, described, progress)
+        if result.sweep is not None and place.drafted is not None:
+            from infcalc.api.simulation_drafting import with_crossover  # noqa: PLC0415 - only with drafts
+
+            result = replace(result, sweep=with_crossover(result.sweep))
     else:
         policies = policies_for(asked, place.site.deployment.rules.engine)
         ran = place.run(policies[0], traced.trace, progress)
         compare: tuple[RunResult, ...] = ()
-        if len(policies) > 1:
-            compare = _compared(place, traced, ran.result, policies, progress)
+        if len(policies) > 1 or ran.plain is not None:
+            compare = _compared(place, traced, ran, policies, progress)
         result = place.filled(described, ran, compare=compare)
     if asked.save_requests is not None:
         from infcalc.api.simulation_saving import save_requests  # noqa: PLC0415
@@ -144,14 +154,15 @@ def _at_place(
 
 
 def _compared(
-    place: Place, traced: Traced, first: RunResult, policies: tuple[Policy, ...], progress: Progress | None
+    place: Place, traced: Traced, first: Ran, policies: tuple[Policy, ...], progress: Progress | None
 ) -> tuple[RunResult, ...]:
+    """Return the runs side by side: each policy, and after it the same without drafting, where there is any."""
     found = [first]
     for policy in policies[1:]:
-        if found[-1].partial:
+        if found[-1].result.partial:
             break
-        found.append(place.run(policy, traced.trace, progress).result)
-    return tuple(found)
+        found.append(place.run(policy, traced.trace, progress))
+    return tuple(run for ran in found for run in (ran.result, ran.plain) if run is not None)
 
 
 def _asked_inputs(asked: SimulationAsk, result: SimulationResult, traced: Traced) -> tuple[Input, ...]:

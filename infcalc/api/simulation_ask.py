@@ -13,6 +13,7 @@ from infcalc.frozen import frozen
 from infcalc.simulation.routing import RouterKind
 
 if TYPE_CHECKING:
+    from infcalc.api.drafting import DraftAsk
     from infcalc.api.objectives import Objective
     from infcalc.api.sweeping import Sweep
 
@@ -47,6 +48,8 @@ class SimulationAsk:
     slo: tuple[Objective, ...] = ()
     sweep: Sweep | None = None
     save_requests: str | None = None
+    draft: DraftAsk | None = None
+    """How answers are drafted; None: a token at a time."""
 
 
 def check_simulation(asked: SimulationAsk) -> None:
@@ -60,6 +63,10 @@ def check_simulation(asked: SimulationAsk) -> None:
         raise UsageError("a policy beside several", place="--policy", hint="name all in --compare, or one in --policy")
     if asked.sweep is not None:
         _check_sweep(asked, asked.sweep)
+    if asked.draft is not None:
+        from infcalc.api.drafted_load import check_drafted  # noqa: PLC0415 - only with drafts
+
+        check_drafted(asked.draft)
     for one in asked.slo:
         if one.quantity not in _OF_REQUESTS:
             raise UsageError(

@@ -9,6 +9,7 @@ import numpy as np
 
 from infcalc.scheduling.scheduler import Scheduler
 from infcalc.simulation.batch_shape import PS_PER_S
+from infcalc.simulation.chance import AcceptanceChance, summed
 from infcalc.simulation.fast.columns import Ints, Load
 from infcalc.simulation.fast.flight import Flight
 from infcalc.simulation.fast.gate import gate_of, reason_of
@@ -29,9 +30,12 @@ def in_aggregate(
     *,
     num_lanes: int = 1,
     front_end: FrontEndTimes | None = None,
+    chance: AcceptanceChance | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Gathered:
     """Serve a load by ``num_lanes`` replicas that take requests in turn, each by the rules of a scheduler of ``make``.
+
+    ``chance``: where the schedulers draft, how many drafts of a round are accepted.
 
     Ctrl-C breaks it off: what happened so far is returned, marked ``partial``.
 
@@ -58,8 +62,9 @@ def in_aggregate(
             output_tokens=load.output_tokens[chosen],
             allowed_tokens=None if load.allowed_tokens is None else load.allowed_tokens[chosen],
             contents=None if load.contents is None else load.contents[chosen],
+            numbers=chosen,
         )
-        lane = _Lane(make(), mine, timer, chosen)
+        lane = _Lane(make(), mine, timer, chosen, chance)
         lanes.append(lane)
         try:
             lane.run(progress, sum(len(one) for one in lanes[:-1]), len(load))
@@ -79,6 +84,7 @@ def in_aggregate(
         front_end_busy_fraction=busy_ps / max(1, end_ps) / num_lanes,
         end_ps=end_ps,
         partial=partial,
+        rounds=summed([lane.replica.rounds for lane in lanes]),
     )
 
 
@@ -99,9 +105,11 @@ def reached(sent_ps: Ints, prompt_tokens: Ints, times: FrontEndTimes) -> tuple[I
 class _Lane:
     """One replica and the requests that it gets."""
 
-    def __init__(self, scheduler: Scheduler, load: Load, timer: AffineTimer, chosen: Ints) -> None:
+    def __init__(
+        self, scheduler: Scheduler, load: Load, timer: AffineTimer, chosen: Ints, chance: AcceptanceChance | None
+    ) -> None:
         self.recorder = Recorder()
-        self.replica: FastReplica = replica_of(scheduler, load, timer, self.recorder)
+        self.replica: FastReplica = replica_of(scheduler, load, timer, self.recorder, chance=chance)
         self.chosen = chosen
         self._scheduler = scheduler
         self._load = load

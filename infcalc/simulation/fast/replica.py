@@ -7,6 +7,7 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import Protocol
 
+from infcalc.simulation.chance import RoundCounts
 from infcalc.simulation.fast.blocks import CountedBlocks
 from infcalc.simulation.fast.decoding import stretch_of
 from infcalc.simulation.fast.flight import NEVER, Flight
@@ -109,6 +110,11 @@ class FastReplica(ABC):
     def num_free_blocks(self) -> int:
         """Blocks that can be had."""
         return self.blocks.num_free
+
+    @property
+    def rounds(self) -> RoundCounts:
+        """What was drafted so far, by those who decode no more."""
+        return RoundCounts()
 
     @property
     def busy_ps(self) -> int:
