@@ -107,8 +107,8 @@ class DraftedLoad:
                 formula="T(b, k) = verify(b, k + 1) + passes * draft(b) + fixed",
                 substituted=(
                     f"{format_seconds(row.plain_step_s)} x ({row.verify_ratio:.3f} + {row.num_passes} x "
-                    f"{row.cost_ratio:.3f} + {row.fixed_ratio:.3f}) = {format_seconds(row.round_s)} for {max(1, batch):,} "
-                    f"requests after {context_tokens:,} tokens each, the means of the run; "
+                    f"{row.cost_ratio:.3f} + {row.fixed_ratio:.3f}) = {format_seconds(row.round_s)} "
+                    f"for {max(1, batch):,} requests after {context_tokens:,} tokens each, the means of the run; "
                     f"{format_seconds(row.plain_step_s)} is a step without drafting"
                 ),
                 inputs=(

@@ -28,9 +28,7 @@ def round_timer(machine: Machine, rig: Rig, drafting: Drafting, passes: Passes, 
     return StepTimer(round_seconds(machine, rig, drafting, passes, num_draft_tokens))
 
 
-def round_seconds(
-    machine: Machine, rig: Rig, drafting: Drafting, passes: Passes, num_draft_tokens: int
-) -> StepSeconds:
+def round_seconds(machine: Machine, rig: Rig, drafting: Drafting, passes: Passes, num_draft_tokens: int) -> StepSeconds:
     """Return what prices a step of one lane: T(b, gamma) of :mod:`infcalc.speculation.priced`, with prompts beside.
 
     Who computes a prompt in the step drafts in it as well. Engines that verify by batch expansion compute each drafted

@@ -256,7 +256,9 @@ def _own_layers(rig: Rig) -> Passes:
     layer = mtp_as_model(replace(model, quantization=deployment.quantization or model.quantization))
     if layer is None:
         made = eagle_head(model)
-        return Passes(rig=rig, one_pass=head_pass(rig, head_of(made, rig)), source=f"{made.name} in place of an MTP layer")
+        return Passes(
+            rig=rig, one_pass=head_pass(rig, head_of(made, rig)), source=f"{made.name} in place of an MTP layer"
+        )
     # Drafting is not pipelined: the layers lie on the last stage.
     ranks = replace(deployment.parallelism, pp=1)
     stored = deployment.quantization

@@ -48,9 +48,7 @@ class Machinery:
     pace: Figure
 
 
-def seats_of(
-    site: Site, asked: SimulationAsk, mean_total_tokens: int, drafted: DraftedLoad | None = None
-) -> Seats:
+def seats_of(site: Site, asked: SimulationAsk, mean_total_tokens: int, drafted: DraftedLoad | None = None) -> Seats:
     """Return the seats of a deployment for requests of a mean length, beside what ``drafted`` loads and caches."""
     deployment = site.deployment if drafted is None else drafted.deployment
     parallelism = deployment.parallelism

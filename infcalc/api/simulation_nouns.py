@@ -82,7 +82,7 @@ class RunResult:
     rounds: int = 0
     """Of drafting: one for each request in each step that it decodes in."""
     tokens_per_round: float | None = None
-    """As engines count them: 1 + accepted drafts / rounds, rounds that the end of an answer cuts short counted whole."""
+    """As engines count them: 1 + accepted drafts / rounds; one that the end of an answer cuts short counts whole."""
     acceptance: float | None = None
     """The uniform acceptance that yields as many."""
     speedup: float | None = None

@@ -186,7 +186,10 @@ class Replica:
         one = self._underway.pop(sequence.sequence_id)
         finished = sequence.status is Status.FINISHED
         if finished:
-            holds(sequence.generated_tokens == one.expected_tokens, f"request {sequence.sequence_id} gets its whole answer")
+            holds(
+                sequence.generated_tokens == one.expected_tokens,
+                f"request {sequence.sequence_id} gets its whole answer",
+            )
         return RequestRecord(
             index=sequence.sequence_id,
             outcome=Outcome.FINISHED if finished else Outcome.ABORTED,

@@ -58,7 +58,11 @@ def _where(result: SimulationResult) -> str:
 
 def _tables(result: SimulationResult, name: str) -> list[Table]:
     if result.compare:
-        what = "Policies with the same requests" if _several_policies(result) else "The same requests with drafting and without"
+        what = (
+            "Policies with the same requests"
+            if _several_policies(result)
+            else "The same requests with drafting and without"
+        )
         beside = [_runs(result.compare, f"{name}{what} (times: mean, then p99)", "policy")]
         return beside if _several_policies(result) else [*beside, _times(result, f"{name}Times of requests")]
     found = []
@@ -96,7 +100,7 @@ def _times(run: RunResult, title: str) -> Table:
 
 def _runs(runs: tuple[RunResult, ...], title: str, key: str) -> Table:
     rows = tuple(_row(run) | {key: getattr(run, key), "drafting": _drafting(run)} for run in runs)
-    columns = (
+    columns: tuple[Column, ...] = (
         Column(key=key, heading=key, left=key == "policy", show=count if key == "value" else str),
         Column(key="drafting", heading="drafting", left=True),
         Column(key="ttft_s.mean", heading="TTFT", show=_seconds),
@@ -179,10 +183,8 @@ def _gained(result: SimulationResult) -> list[str]:
     text = f"{_drafting(result)}: {result.tokens_per_round:.2f} tokens per round"
     if result.speedup is None or result.speedup_e2e is None:
         return [text]
-    return [
-        f"{text}; against the same requests without drafting {_faster(result.speedup, 'a token comes')}, "
-        f"{_faster(result.speedup_e2e, 'a request is answered')}"
-    ]
+    token, request = _faster(result.speedup, "a token comes"), _faster(result.speedup_e2e, "a request is answered")
+    return [f"{text}; against the same requests without drafting {token}, {request}"]
 
 
 def _faster(times: float, what: str) -> str:
@@ -199,7 +201,11 @@ def _crossover(result: SimulationResult) -> list[str]:
         return [f"{_drafting(result)} pays at every value of the sweep"]
     pays = curve.drafting_pays_up_to
     lost = f"at {curve.variable} {loses.value:g} a request takes {1 / loses.speedup_e2e:.2f}x as long as without it"
-    return [f"{_drafting(result)} pays " + (f"up to {curve.variable} {pays:g}: " if pays is not None else "nowhere: ") + lost]
+    return [
+        f"{_drafting(result)} pays "
+        + (f"up to {curve.variable} {pays:g}: " if pays is not None else "nowhere: ")
+        + lost
+    ]
 
 
 def _best(result: SimulationResult, where: str) -> str:

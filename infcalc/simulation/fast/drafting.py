@@ -56,9 +56,6 @@ class Drafting(FastReplica):
         flight.room_tokens += self._drafts.num_slots
         super().receive(flight, now_ps)
 
-    def _is_steady(self) -> bool:
-        return not self._publishing and super()._is_steady()
-
     # Steps
 
     def _step(self) -> None:
@@ -209,9 +206,15 @@ class DraftingStatic(Drafting, StaticReplica):
     def _decide(self) -> list[tuple[Flight, int]]:
         return [] if self.running else super()._decide()
 
+    def _is_steady(self) -> bool:
+        return not self._publishing and super()._is_steady()
+
 
 class DraftingContinuous(Drafting, ContinuousReplica):
     """Continuous batching whose steps are rounds."""
+
+    def _is_steady(self) -> bool:
+        return not self._publishing and super()._is_steady()
 
 
 class DraftingVllm(Drafting, VllmReplica):

@@ -301,7 +301,6 @@ class PrefixBlocks:
         else:
             self._ring.put_last(PrivateRun(num_blocks, wanted=False))
 
-
     def _own(self, flight: Flight, num_blocks: int) -> None:
         """Make blocks that nobody else can find part of a node that the flight will look in."""
         low = flight.num_shared_blocks

@@ -11,6 +11,8 @@ from infcalc.simulation.chance import AcceptanceChance
 from infcalc.simulation.fast.blocks import CountedBlocks
 from infcalc.simulation.fast.columns import Load
 from infcalc.simulation.fast.continuous import ContinuousReplica
+from infcalc.simulation.fast.drafting import DraftingContinuous, DraftingStatic, DraftingVllm
+from infcalc.simulation.fast.drawn import Draws, Slots
 from infcalc.simulation.fast.flight import Flight
 from infcalc.simulation.fast.gate import gate_of, reason_of
 from infcalc.simulation.fast.prefixes import PrefixBlocks
@@ -61,47 +63,33 @@ def replica_of(
         )
     if (0 if chance is None else len(chance.rates)) != scheduler.drafts.num_tokens:
         raise ValueError(f"a scheduler of {scheduler.drafts.num_tokens} drafts, and a chance for others")
-    kv = scheduler.kv
-    finds = isinstance(kv, KvCacheManager) and kv.prefix_caching
-    blocks: CountedBlocks | PrefixBlocks
-    if finds:
-        tree = (load.parents, load.sizes_tokens)
-        blocks = PrefixBlocks(scheduler.num_blocks, kv.block_tokens, *tree, drops_last=kv.drop_last_hit)
-    else:
-        blocks = CountedBlocks(scheduler.num_blocks, kv.block_tokens)
-    if chance is not None:
-        return _drafting(scheduler, load, chance, blocks, timer, listener)
+    blocks = _blocks(scheduler, load)
+    if chance is None:
+        if isinstance(scheduler, VllmScheduler):
+            return VllmReplica(blocks, timer, listener, scheduler.limits)
+        plain = StaticReplica if isinstance(scheduler, StaticScheduler) else ContinuousReplica
+        return plain(blocks, timer, listener, max_num_seqs=scheduler.max_num_seqs)
+    replica: DraftingVllm | DraftingStatic | DraftingContinuous
+    longest = None
     if isinstance(scheduler, VllmScheduler):
-        return VllmReplica(blocks, timer, listener, scheduler.limits)
-    kind = StaticReplica if isinstance(scheduler, StaticScheduler) else ContinuousReplica
-    return kind(blocks, timer, listener, max_num_seqs=scheduler.max_num_seqs)
-
-
-def _drafting(
-    scheduler: Scheduler,
-    load: Load,
-    chance: AcceptanceChance,
-    blocks: CountedBlocks | PrefixBlocks,
-    timer: AffineTimer,
-    listener: Listener,
-) -> FastReplica:
-    from infcalc.simulation.fast.drafting import DraftingContinuous, DraftingStatic, DraftingVllm  # noqa: PLC0415
-    from infcalc.simulation.fast.drawn import Draws, Slots  # noqa: PLC0415 - only with drafts
-
-    longest = scheduler.limits.max_model_len if isinstance(scheduler, VllmScheduler) else None
+        replica, longest = DraftingVllm(blocks, timer, listener, scheduler.limits), scheduler.limits.max_model_len
+    else:
+        kind = DraftingStatic if isinstance(scheduler, StaticScheduler) else DraftingContinuous
+        replica = kind(blocks, timer, listener, max_num_seqs=scheduler.max_num_seqs)
     drafts = scheduler.drafts
     # A round computes no more than leaves room for its last token; the drafter's slots may lie there.
     most = longest if longest is None or drafts.num_lookahead_tokens else longest - 1
     slots = Slots(block_tokens=blocks.block_tokens, num_ahead=1 + drafts.num_slots, longest_tokens=most)
-    draws = Draws(chance, load, gate_of(scheduler), slots)
-    replica: DraftingContinuous | DraftingStatic | DraftingVllm
-    if isinstance(scheduler, VllmScheduler):
-        replica = DraftingVllm(blocks, timer, listener, scheduler.limits)
-    else:
-        kind = DraftingStatic if isinstance(scheduler, StaticScheduler) else DraftingContinuous
-        replica = kind(blocks, timer, listener, max_num_seqs=scheduler.max_num_seqs)
-    replica.drafts(drafts, draws, longest)
+    replica.drafts(drafts, Draws(chance, load, gate_of(scheduler), slots), longest)
     return replica
+
+
+def _blocks(scheduler: Scheduler, load: Load) -> CountedBlocks | PrefixBlocks:
+    kv = scheduler.kv
+    if isinstance(kv, KvCacheManager) and kv.prefix_caching:
+        tree = (load.parents, load.sizes_tokens)
+        return PrefixBlocks(scheduler.num_blocks, kv.block_tokens, *tree, drops_last=kv.drop_last_hit)
+    return CountedBlocks(scheduler.num_blocks, kv.block_tokens)
 
 
 def run_fast(
