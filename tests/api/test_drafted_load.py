@@ -203,7 +203,7 @@ def test_what_an_engine_does_not_draft_is_said_and_a_length_is_chosen() -> None:
 )
 def test_what_cannot_be_is_refused_where_it_stands(draft: DraftAsk, asked: dict[str, object], place: str) -> None:
     with pytest.raises(UsageError) as refused:
-        ran(draft=draft, **asked)
+        simulate(H100, SimulationAsk(load=BUSY, draft=draft, **asked))  # type: ignore[arg-type]
     assert refused.value.place == place
 
 

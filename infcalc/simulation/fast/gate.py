@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -18,6 +17,7 @@ Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 Gate: TypeAlias = Callable[[Ints, Ints, Ints], tuple[Ints, Ints, Flags]]
 """From prompt, answer and allowed tokens: the answer's tokens, the allowed ones, and who is let in."""
+_ENDLESS_TOKENS = 2**60
 
 
 def gate_of(scheduler: Scheduler) -> Gate:
@@ -27,9 +27,9 @@ def gate_of(scheduler: Scheduler) -> Gate:
         return lambda prompt, answer, allowed: (answer, allowed, -(-(prompt + allowed + ahead) // size) <= num_blocks)
     limits = scheduler.limits
     most_tokens = (num_blocks - int(limits.watermark_fraction * num_blocks)) * size
-    most_at_once = sys.maxsize if limits.chunked_prefill else limits.budget_tokens
+    most_at_once = _ENDLESS_TOKENS if limits.chunked_prefill else limits.budget_tokens
     length = limits.max_model_len
-    longest = sys.maxsize if length is None else length
+    longest = _ENDLESS_TOKENS if length is None else length
 
     def vllm(prompt: Ints, answer: Ints, allowed: Ints) -> tuple[Ints, Ints, Flags]:
         if length is not None:
