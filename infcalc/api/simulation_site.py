@@ -79,7 +79,13 @@ class Place:
             return ran
         plain = self._run(policy, trace, progress, None)
         if plain.gathered.partial:
-            return ran
+            # What was to stand beside it is not whole: neither is the answer.
+            return replace(
+                ran,
+                gathered=replace(ran.gathered, partial=True),
+                result=replace(ran.result, partial=True),
+                plain=plain.result,
+            )
         return replace(ran, result=compared_with(ran.result, plain.result), plain=plain.result)
 
     def _run(self, policy: Policy, trace: Trace, progress: Progress | None, drafted: DraftedLoad | None) -> Ran:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.report.as_json import value_of
@@ -121,13 +122,20 @@ def _runs(runs: tuple[RunResult, ...], title: str, key: str) -> Table:
         Column(key="speedup_e2e", heading="request x", show=_factor),
         Column(key="usd_per_million_output_tokens", heading="USD/M", show=_usd),
     )
-    if key == "value" or not any(run.method for run in runs):
+    drafted = any(run.method for run in runs)
+    if key == "value" or not drafted:
         # Of a sweep the answer says how all its runs draft.
         columns = tuple(column for column in columns if column.key != "drafting")
+    if drafted:
+        columns = tuple(replace(column, aside=column.aside or column.key in _LESS) for column in columns)
     shown = tuple(column for column in columns if column.key not in _RARE or any(row.get(column.key) for row in rows))
     if all(run.goodput_fraction == 1 for run in runs):
         shown = tuple(column for column in shown if column.key != "goodput_fraction")
     return Table(title=title, columns=shown, rows=rows)
+
+
+_LESS = {"ttft_s.p99", "kv_usage_fraction.mean"}
+"""Where a terminal is narrow, what drafting gains counts more."""
 
 
 def _drafting(run: RunResult) -> str:
@@ -272,11 +280,19 @@ def _drawing(result: SimulationResult, width: int, *, named: bool) -> str:
         ("Requests that wait for a place, over time", [one.num_waiting for one in moments], "waiting"),
     ]
     lines = [f"{_where(result)}:"] if named else []
-    whose = f" ({result.compare[0].policy})" if result.compare else ""
+    whose = f" ({_whose(result)})" if result.compare else ""
     for title, heights, unit in charts:
         if max(heights) >= _SEEN:
             lines.append(f"{title}{whose}\n{columns_drawn(heights, unit, end, width=width)}")
     return "\n".join(lines)
+
+
+def _whose(result: SimulationResult) -> str:
+    """Return of which of several runs the drawing is."""
+    first = result.compare[0]
+    if first.method is None:
+        return str(first.policy)
+    return f"{first.policy}, with drafting" if _several_policies(result) else "with drafting"
 
 
 _SEEN = 0.05
