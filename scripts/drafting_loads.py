@@ -75,12 +75,15 @@ def claims() -> tuple[tuple[str, str, float, float], ...]:
     """Return claim, load, measured and simulated gain."""
     found = []
     for entry in published()["claims"]:
-        for name in ("low", "high"):
+        for name in ("low", "middle", "high"):
             if name in entry:
                 load = dict(entry[name])
                 measured = load.pop("measured")
                 gain = getattr(_simulated(entry, **load), entry["quantity"])
-                what = "all at once" if "arrivals" in load else f"{load['requests_per_s']:g} per s"
+                if "num_clients" in load:
+                    what = f"{load['num_clients']} at a time"
+                else:
+                    what = "all at once" if "arrivals" in load else f"{load['requests_per_s']:g} per s"
                 found.append((entry["id"], what, measured, gain))
     return tuple(found)
 
@@ -111,7 +114,8 @@ def section() -> list[str]:
         lines.append(f"| {kind} | {told} | {measured:.1f} per s | {simulated:.1f} per s | {error:+.0%} |")
     lines += [
         "",
-        f"How many times as fast with drafting (below 1: slower); {sum(sides)} of {len(sides)} are on the right side.",
+        f"How many times as fast with drafting (below 1: slower): time per token where requests come at a rate, else "
+        f"throughput. {sum(sides)} of {len(sides)} are on the right side.",
         "",
         "| case | load | measured | simulated | assumed |",
         "|---|---|---:|---:|---|",

@@ -39,6 +39,13 @@ def test_gains_at_low_load_and_losses_at_high_load_are_on_the_right_side() -> No
         assert (seen > 1) == (simulated > 1), (name, load)
 
 
+def test_gains_fall_with_the_batch_as_published() -> None:
+    found = [(seen, got) for name, _, seen, got in loads.claims() if name.startswith("EAGLE-3 by batch")]
+    assert len(found) == 3
+    assert [got for _, got in found] == sorted((got for _, got in found), reverse=True)
+    assert all(abs(got / seen - 1) <= 0.15 for seen, got in found)
+
+
 def test_the_gain_of_a_draft_model_at_one_request_a_second_is_near_the_published_one() -> None:
     (gain,) = [(seen, got) for name, load, seen, got in loads.claims() if name.startswith("draft") and load[0] == "1"]
     assert abs(gain[1] / gain[0] - 1) <= 0.15
