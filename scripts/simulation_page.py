@@ -7,6 +7,7 @@ import textwrap
 from statistics import median
 from typing import Any
 
+import drafting_loads
 import yaml
 from simulation_errors import FIGURES, QUANTITIES, error
 
@@ -77,6 +78,7 @@ def page() -> str:
     parts += ["", *_wrapped(_preempted(runs)), "", "## Where they miss", ""]
     for cause in CAUSES.split("\n\n"):
         parts += [*_wrapped(f"- {cause}", "  "), ""]
+    parts += drafting_loads.section()
     for name in groups:
         members = [run for run in runs if run["group"] == name]
         parts += [f"## Runs: {name}", "", f"Source: {members[0]['source']}; {members[0]['engine']}.", ""]

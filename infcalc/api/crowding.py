@@ -58,7 +58,7 @@ def full_load(
     slot = float(slope_bytes_per_token(kv_components(deployment.model, rig.form))) + passes.kv_bytes_per_token
     found: list[tuple[float, int, int]] = []
     for length in drafting.num_draft_tokens:
-        held = _with_drafter(deployment, passes, length)
+        held = with_drafter(deployment, passes, length)
         room = fitting_room(held, rig.form, deployment_budgets(held), context).sequences
         after = min(room, most)
         gain = _gain(drafting, target, length, before=before, after=after) if after else 0.0
@@ -77,7 +77,7 @@ def full_load(
     )
 
 
-def _with_drafter(deployment: Deployment, passes: Passes, num_draft_tokens: int) -> Deployment:
+def with_drafter(deployment: Deployment, passes: Passes, num_draft_tokens: int) -> Deployment:
     """Return the deployment with what the drafter loads and caches, as the ledger of ``memory`` has it."""
     if passes.own_layers:
         additions = replace(deployment.additions, with_mtp=True)

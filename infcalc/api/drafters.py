@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from infcalc.api.rounds import Passes, Rig, model_timer, passes_of
+from infcalc.api.rounds import Passes, Rig, model_pass, passes_of
 from infcalc.errors import UnknownName, UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.ops import mtp_as_model
@@ -83,7 +83,8 @@ def _of_model(model: Model, rig: Rig) -> tuple[KnownDraft, tuple[str, ...]]:
         name=model.name,
         methods=(Method.DRAFT_MODEL,),
         passes=Passes(
-            timer=model_timer(rig, model, ranks),
+            rig=rig,
+            one_pass=model_pass(rig, model, ranks),
             source=f"steps of {model.name} at {place}",
             loads=model,
             weights_bytes=weights_total_bytes(model),

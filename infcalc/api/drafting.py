@@ -131,7 +131,7 @@ def speculate(
             f"{len(checked)} contexts", place="--context", hint="speculate looks at one length: give one --context"
         )
     context = checked[0]
-    _check(draft)
+    checked_draft(draft)
     draft = counted(draft)
     catalog = load(ask)
     notes = [
@@ -175,7 +175,7 @@ def speculate(
                 Input(
                     name="acceptance",
                     value=draft.acceptance or "published",
-                    origin=_acceptance_origin(draft),
+                    origin=acceptance_origin(draft),
                 ),
                 *(draft.simulation.inputs() if draft.simulation else ()),
             )
@@ -194,13 +194,52 @@ def speculate(
     )
 
 
+@frozen
+class Way:
+    """One way of drafting on a deployment: what is priced, what passes, how many ranks load it, what is doubtful."""
+
+    method: Method
+    drafting: Drafting
+    passes: Passes
+    num_copies: int
+    doubts: tuple[str, ...]
+
+
+def way_of(draft: DraftAsk, rig: Rig, catalog: Catalog) -> Way:
+    """Return the way of drafting that is asked for; where several are, the first.
+
+    Raises:
+        UsageError: what is said of it cannot be.
+        UnknownName: no method, head or model has the name.
+
+    """
+    checked_draft(draft)
+    draft = counted(draft)
+    drafters, doubts = _drafters(draft, rig, catalog)
+    own = {method: drafter for drafter in drafters for method in drafter.methods}
+    method = _methods(draft, rig.deployment.model, drafters)[0]
+    drafting, passes = _drafting(rig, method, draft, own.get(method))
+    copies = own[method].num_copies if method in own else rig.deployment.parallelism.dp
+    return Way(
+        method=method,
+        drafting=drafting,
+        passes=passes,
+        num_copies=copies,
+        doubts=(*doubts, *_undrafted(rig.deployment, (method,))),
+    )
+
+
 def _unsupported(result: SpeculateResult, deployment: Deployment) -> list[str]:
     """Return a warning for each way of drafting that the engine does not have."""
+    return _undrafted(deployment, tuple(row.method for row in result.rows))
+
+
+def _undrafted(deployment: Deployment, methods: tuple[str, ...]) -> list[str]:
     engine = deployment.rules.engine
     return [
-        f"{engine} does not draft by {row.method}: it is priced as if it did"
-        for row in result.rows
-        if not drafts_by(engine, row.method)
+        f"{engine} does not draft by {method}: it is priced as if it did"
+        for method in methods
+        if not drafts_by(engine, method)
     ]
 
 
@@ -253,7 +292,8 @@ def counted(draft: DraftAsk) -> DraftAsk:
     return replace(draft, acceptance=(alpha_of_tokens_per_round(tokens, draft.num_draft_tokens),))
 
 
-def _acceptance_origin(draft: DraftAsk) -> str:
+def acceptance_origin(draft: DraftAsk) -> str:
+    """Return where the acceptance comes from."""
     if draft.accepted_tokens:
         return "given (--accepted, --drafted)"
     return "given (--acceptance)" if draft.acceptance else "published, per method"
@@ -276,7 +316,13 @@ def _crowding(result: SpeculateResult, deployment: Deployment, form: KvFormat, s
     return [text]
 
 
-def _check(draft: DraftAsk) -> None:
+def checked_draft(draft: DraftAsk) -> None:
+    """Refuse numbers out of range.
+
+    Raises:
+        UsageError: a batch, a length or a number of rounds.
+
+    """
     if draft.batch is not None and not 1 <= draft.batch <= _MAX_BATCH:
         raise UsageError(f"{draft.batch} sequences", place="--batch", hint=f"a whole number from 1 to {_MAX_BATCH:,}")
     length = draft.num_draft_tokens

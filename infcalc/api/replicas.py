@@ -10,6 +10,7 @@ from infcalc.frozen import frozen
 from infcalc.kvcache.manager import KvCacheManager
 from infcalc.kvcache.radix_manager import RadixCacheManager
 from infcalc.scheduling.continuous import ContinuousScheduler
+from infcalc.scheduling.drafts import NO_DRAFTS, Drafts
 from infcalc.scheduling.sarathi import SarathiScheduler
 from infcalc.scheduling.sglang import SglangLimits, SglangScheduler
 from infcalc.scheduling.sglang_prefill import PrefillLimits
@@ -49,6 +50,7 @@ _MEANINGS = {
     Policy.SGLANG: "prompts before answers in steps of their own; the answer with the fewest tokens is retracted",
     Policy.TENSORRT_LLM: "answers first, prompts in chunks; nobody starts without room to the end (no evict)",
 }
+_DRAFTING = {Policy.STATIC, Policy.CONTINUOUS, Policy.VLLM}
 _ALIASES = {"orca": Policy.CONTINUOUS, "tensorrt": Policy.TENSORRT_LLM, "trtllm": Policy.TENSORRT_LLM}
 
 
@@ -82,21 +84,40 @@ class Seating:
     budget_tokens: int
     max_model_len: int
     prefix_caching: bool = True
+    drafts: Drafts = NO_DRAFTS
+    drops_last_hit: bool = False
+    """The last block found in the cache is computed again, as heads that draft need it."""
 
 
 def scheduler_of(policy: Policy, seating: Seating) -> Scheduler:
     """Return a fresh scheduler with an empty cache of its engine's kind: pages of one token for SGLang, else blocks.
 
     Raises:
-        UsageError: the tokens of a step are too few for so many slots.
+        UsageError: the tokens of a step are too few for so many slots, or the policy does not draft.
 
     """
+    if seating.drafts.num_tokens:
+        check_drafts(policy)
     try:
         return _scheduler(policy, seating)
     except ValueError as wrong:
         raise UsageError(
             f"{policy}: {wrong}", place="--slots", hint="take fewer slots, or raise --max-num-batched-tokens"
         ) from None
+
+
+def check_drafts(policy: Policy) -> None:
+    """Refuse policies whose drafting is not simulated.
+
+    Raises:
+        UsageError: it is one of them.
+
+    """
+    if policy not in _DRAFTING:
+        known = ", ".join(sorted(_DRAFTING))
+        raise UsageError(
+            f"drafting by the scheduler of {policy} is not simulated", place="--policy", hint=f"one of {known}"
+        )
 
 
 def _scheduler(policy: Policy, seating: Seating) -> Scheduler:
@@ -107,17 +128,22 @@ def _scheduler(policy: Policy, seating: Seating) -> Scheduler:
         prefill = PrefillLimits(max_prefill_tokens=budget, chunked_prefill_tokens=budget)
         return SglangScheduler(pages, SglangLimits(max_running_requests=seats, prefill=prefill))
     num_blocks = seating.cache_tokens // seating.block_tokens + 1
-    blocks = KvCacheManager(num_blocks, seating.block_tokens, prefix_caching=seating.prefix_caching)
+    blocks = KvCacheManager(
+        num_blocks,
+        seating.block_tokens,
+        prefix_caching=seating.prefix_caching,
+        drop_last_hit=seating.drops_last_hit and seating.prefix_caching,
+    )
     match policy:
         case Policy.STATIC:
-            return StaticScheduler(blocks, max_num_seqs=seats)
+            return StaticScheduler(blocks, max_num_seqs=seats, drafts=seating.drafts)
         case Policy.CONTINUOUS:
-            return ContinuousScheduler(blocks, max_num_seqs=seats)
+            return ContinuousScheduler(blocks, max_num_seqs=seats, drafts=seating.drafts)
         case Policy.SARATHI:
             return SarathiScheduler(blocks, max_num_seqs=seats, chunk_tokens=budget)
         case Policy.VLLM:
             limits = VllmLimits(max_num_seqs=seats, budget_tokens=budget, max_model_len=seating.max_model_len)
-            return VllmScheduler(blocks, limits)
+            return VllmScheduler(blocks, limits, drafts=seating.drafts)
         case Policy.TENSORRT_LLM:
             return TensorRtScheduler(blocks, TensorRtLimits(max_batch_size=seats, budget_tokens=budget))
         case _:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from infcalc.api.servers import LIBRARIES, LaneClock, clock_of
 from infcalc.engines.drafting import draft_pace
@@ -25,6 +25,8 @@ from infcalc.speculation.heads import MEDUSA_HEADS, eagle3_head, eagle_head, med
 from infcalc.speculation.published import Drafter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from infcalc.api.deployment import Deployment
     from infcalc.engines.drafting import DraftPace
     from infcalc.engines.pace import Pace
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from infcalc.speculation.published import Profile
 
 
+PassTimer: TypeAlias = "Callable[[float, float, float | None], float]"
+"""Seconds of one pass, of sequences on a rank, cached tokens of each, and ranks that are busy (None: all)."""
 _HEAD_BYTES = 2
 """Heads are published in 16 bit."""
 
@@ -114,8 +118,18 @@ def target_timer(rig: Rig) -> StepTimer:
     return seconds
 
 
-def model_timer(rig: Rig, model: Model, ranks: Parallelism) -> DraftTimer:
-    """Return the seconds of a pass of a draft model on ``ranks``, by batch; its weights are its checkpoint's."""
+def by_batch(rig: Rig, one_pass: PassTimer) -> DraftTimer:
+    """Return the seconds of a pass at the rig's context, by batch over all ranks."""
+
+    def seconds(batch: int) -> float:
+        on_rank, busy = rig.on_rank(batch)
+        return one_pass(on_rank, rig.context_tokens, busy)
+
+    return seconds
+
+
+def model_pass(rig: Rig, model: Model, ranks: Parallelism) -> PassTimer:
+    """Return the seconds of a pass of a draft model on ``ranks``; its weights are its checkpoint's."""
     clock = StepClock(
         model,
         rig.curves,
@@ -130,24 +144,23 @@ def model_timer(rig: Rig, model: Model, ranks: Parallelism) -> DraftTimer:
     )
     lane = LaneClock(clock, rig.clock.factor, full=False)
 
-    def seconds(batch: int) -> float:
-        on_rank, busy = rig.on_rank(batch)
-        return float(lane.step_s(num_decodes=on_rank, context_tokens=rig.context_tokens, busy_dp_ranks=busy))
+    def seconds(on_rank: float, context_tokens: float, busy: float | None) -> float:
+        return float(lane.step_s(num_decodes=on_rank, context_tokens=context_tokens, busy_dp_ranks=busy))
 
     return seconds
 
 
-def head_timer(rig: Rig, head: Head, *, width: int = 1) -> DraftTimer:
-    """Return the seconds of a pass of a head at the target's TP, by batch; ``width`` tokens of each sequence."""
+def head_pass(rig: Rig, head: Head, *, width: int = 1) -> PassTimer:
+    """Return the seconds of a pass of a head at the target's TP; ``width`` tokens of each sequence."""
     num_ranks = rig.deployment.parallelism.tp
 
-    def seconds(batch: int) -> float:
-        on_rank, _ = rig.on_rank(batch)
+    def seconds(on_rank: float, context_tokens: float, busy: float | None) -> float:
+        del busy
         kernels_s = head_pass_s(
             head,
             rig.curves,
             tokens=on_rank * width,
-            cached_tokens=on_rank * rig.context_tokens,
+            cached_tokens=on_rank * context_tokens,
             num_ranks=num_ranks,
             library=rig.library,
         )
@@ -176,7 +189,8 @@ def _cached_bytes(draft: Draft, rig: Rig) -> float:
 class Passes:
     """What one pass of a drafter takes, and what it is."""
 
-    timer: DraftTimer | None
+    rig: Rig
+    one_pass: PassTimer | None
     """None: known only as a fraction of the target's step."""
     source: str
     weights_bytes: int | None = None
@@ -188,6 +202,16 @@ class Passes:
     """It is the target's own layers for further tokens."""
     operations_ratio: float = 0.0
     """Multiplications of a pass over those of a token in the target."""
+
+    @property
+    def timer(self) -> DraftTimer | None:
+        """The seconds of a pass at the rig's context, by batch."""
+        return None if self.one_pass is None else by_batch(self.rig, self.one_pass)
+
+
+def _none_s(on_rank: float, context_tokens: float, busy: float | None) -> float:
+    del on_rank, context_tokens, busy
+    return 0.0
 
 
 def _multiplied(model: Model) -> int:
@@ -201,7 +225,8 @@ def passes_of(rig: Rig, profile: Profile, draft: Draft | None = None) -> Passes:
         case Drafter.HEAD | Drafter.WIDE_HEAD:
             made = draft or (eagle_head(model) if profile.drafter is Drafter.HEAD else eagle3_head(model))
             return Passes(
-                timer=head_timer(rig, head_of(made, rig), width=profile.tree_width),
+                rig=rig,
+                one_pass=head_pass(rig, head_of(made, rig), width=profile.tree_width),
                 source=f"{made.name} at TP {ranks.tp}, the target's ({made.source})",
                 weights_bytes=made.num_bytes,
                 kv_bytes_per_token=_cached_bytes(made, rig),
@@ -211,17 +236,18 @@ def passes_of(rig: Rig, profile: Profile, draft: Draft | None = None) -> Passes:
         case Drafter.AT_ONCE:
             heads = Head(num_parameters=medusa_parameters(model), num_layers=1, hidden_size=model.hidden_size)
             return Passes(
-                timer=head_timer(rig, heads),
+                rig=rig,
+                one_pass=head_pass(rig, heads),
                 source=f"{MEDUSA_HEADS} heads of h x h and h x V, run at once (Medusa)",
                 weights_bytes=medusa_parameters(model) * _HEAD_BYTES,
                 operations_ratio=medusa_parameters(model) / _multiplied(model),
             )
         case Drafter.LOOKUP:
-            return Passes(timer=lambda _: 0.0, source="looking up takes no GPU time", weights_bytes=0)
+            return Passes(rig=rig, one_pass=_none_s, source="looking up takes no GPU time", weights_bytes=0)
         case Drafter.OWN_LAYERS:
             return _own_layers(rig)
         case Drafter.MODEL:
-            return Passes(timer=None, source=profile.cost_source)
+            return Passes(rig=rig, one_pass=None, source=profile.cost_source)
 
 
 def _own_layers(rig: Rig) -> Passes:
@@ -230,14 +256,17 @@ def _own_layers(rig: Rig) -> Passes:
     layer = mtp_as_model(replace(model, quantization=deployment.quantization or model.quantization))
     if layer is None:
         made = eagle_head(model)
-        return Passes(timer=head_timer(rig, head_of(made, rig)), source=f"{made.name} in place of an MTP layer")
+        return Passes(
+            rig=rig, one_pass=head_pass(rig, head_of(made, rig)), source=f"{made.name} in place of an MTP layer"
+        )
     # Drafting is not pipelined: the layers lie on the last stage.
     ranks = replace(deployment.parallelism, pp=1)
     stored = deployment.quantization
     own = weights_total_bytes(model, stored, with_mtp=True) - weights_total_bytes(model, stored)
     cached = slope_bytes_per_token(part for part in kv_components(model, rig.form, with_mtp=True) if part.mtp)
     return Passes(
-        timer=model_timer(rig, layer, ranks),
+        rig=rig,
+        one_pass=model_pass(rig, layer, ranks),
         source=f"an MTP layer of {model.name} and its head at TP {ranks.tp}",
         weights_bytes=own,
         kv_bytes_per_token=float(cached),

@@ -27,6 +27,7 @@ from infcalc.spec.explain import Input
 # What loads numpy is imported where a run begins: what is refused needs none of it.
 if TYPE_CHECKING:
     from infcalc.api.executing import Executor
+    from infcalc.api.simulation_nouns import RunResult
     from infcalc.api.simulation_runs import Progress
     from infcalc.api.simulation_site import Place, Ran
     from infcalc.api.workloads import Traced
@@ -70,7 +71,12 @@ def simulate(
     sites = [site_of(ask, deployment, catalog) for deployment in deployments]
     for site in sites:
         check_model_len(site.deployment)
-        policies_for(asked, site.deployment.rules.engine)
+        policies = policies_for(asked, site.deployment.rules.engine)
+        if asked.draft is not None:
+            from infcalc.api.replicas import check_drafts  # noqa: PLC0415 - only with drafts
+
+            for policy in policies:
+                check_drafts(policy)
     first = asked.load if asked.sweep is None else at(asked.load, asked.sweep.variable, asked.sweep.values[0])
     traced = traced_of(with_defaults(first))
     if asked.load.save_trace is not None:
@@ -89,12 +95,13 @@ def simulate(
         )
         results.append(result)
         notes += [*said, *site.deployment.assumptions]
-        talk += [*told, *site.deployment.warnings]
+        talk += [*told, *site.deployment.warnings, *(() if place.drafted is None else place.drafted.way.doubts)]
         explanations += found
         kv = Input(name="kv_dtype", value=site.form.name, origin=site.form_origin)
         priced = rent_inputs(place.rent, terms)
         talk += price_warnings(site.deployment.gpu, place.rent, terms) if result.fits else ()
-        inputs.append((*site.deployment.inputs, kv, *_asked_inputs(asked, result, traced), *priced))
+        drafting = () if place.drafted is None or asked.draft is None else place.drafted.inputs(asked.draft)
+        inputs.append((*site.deployment.inputs, kv, *_asked_inputs(asked, result, traced), *drafting, *priced))
     talk += unused_prices(terms, (result.gpu for result in results))
     return Answer(
         command="simulate",
@@ -134,11 +141,15 @@ def _at_place(
         from infcalc.api.simulation_sweep import swept  # noqa: PLC0415
 
         result, ran = swept(place, described, traced.trace, executor, progress)
+        if result.sweep is not None and place.drafted is not None:
+            from infcalc.api.simulation_drafting import with_crossover  # noqa: PLC0415 - only with drafts
+
+            result = replace(result, sweep=with_crossover(result.sweep))
     elif len(policies := policies_for(asked, place.site.deployment.rules.engine)) > 1:
         result, ran = _compared(place, described, traced, executor, progress)
     else:
         ran = place.run(policies[0], traced.trace, progress)
-        result = place.filled(described, ran)
+        result = place.filled(described, ran, compare=() if ran.plain is None else _side_by_side([ran]))
     if asked.save_requests is not None:
         from infcalc.api.simulation_saving import save_requests  # noqa: PLC0415
 
@@ -157,8 +168,13 @@ def _compared(
     told = executor.run(tasks, progress).results
     runs = [one.ran for one in told if one is not None]
     missing = tuple(task.name for task, one in zip(tasks, told, strict=True) if one is None)
-    filled = place.filled(described, runs[0], compare=tuple(ran.result for ran in runs))
+    filled = place.filled(described, runs[0], compare=_side_by_side(runs))
     return replace(filled, not_run=missing), runs[0]
+
+
+def _side_by_side(runs: list[Ran]) -> tuple[RunResult, ...]:
+    """Return the results of runs, and after each the one of the same requests without drafting, where there is one."""
+    return tuple(one for ran in runs for one in (ran.result, ran.plain) if one is not None)
 
 
 def _asked_inputs(asked: SimulationAsk, result: SimulationResult, traced: Traced) -> tuple[Input, ...]:

@@ -13,6 +13,7 @@ from infcalc.frozen import frozen
 from infcalc.simulation.routing import RouterKind
 
 if TYPE_CHECKING:
+    from infcalc.api.drafting import DraftAsk
     from infcalc.api.objectives import Objective
     from infcalc.api.sweeping import Sweep
 
@@ -49,6 +50,8 @@ class SimulationAsk:
     sweep: Sweep | None = None
     save_requests: str | None = None
     keep_requests: bool = True
+    draft: DraftAsk | None = None
+    """How answers are drafted; None: a token at a time."""
 
 
 def check_simulation(asked: SimulationAsk) -> None:
@@ -62,6 +65,10 @@ def check_simulation(asked: SimulationAsk) -> None:
         raise UsageError("a policy beside several", place="--policy", hint="name all in --compare, or one in --policy")
     if asked.sweep is not None:
         _check_sweep(asked, asked.sweep)
+    if asked.draft is not None:
+        from infcalc.api.drafted_load import check_drafted  # noqa: PLC0415 - only with drafts
+
+        check_drafted(asked.draft)
     for one in asked.slo:
         if one.quantity not in _OF_REQUESTS:
             raise UsageError(
@@ -77,6 +84,10 @@ def check_simulation(asked: SimulationAsk) -> None:
         )
     if asked.router is not None:
         router_of(asked)
+    _check_saving(asked)
+
+
+def _check_saving(asked: SimulationAsk) -> None:
     if asked.save_requests is not None and not asked.keep_requests:
         raise UsageError(
             "requests are to be saved, and not kept", place="--save-requests", hint="drop --no-requests to save them"

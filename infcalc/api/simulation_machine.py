@@ -10,11 +10,13 @@ from infcalc.api.offering import limit_of
 from infcalc.api.replicas import Seating, step_timer
 from infcalc.api.speed import machine_of
 from infcalc.frozen import frozen
+from infcalc.scheduling.drafts import NO_DRAFTS
 from infcalc.simulation.batch_shape import PS_PER_S
 from infcalc.simulation.front_end import FrontEndTimes
 
 if TYPE_CHECKING:
     from infcalc.api.costing import Rent, Terms
+    from infcalc.api.drafted_load import DraftedLoad
     from infcalc.api.offer import Figure
     from infcalc.api.simulation_ask import SimulationAsk
     from infcalc.api.speed import Machine, Site
@@ -46,9 +48,9 @@ class Machinery:
     pace: Figure
 
 
-def seats_of(site: Site, asked: SimulationAsk, mean_total_tokens: int) -> Seats:
-    """Return the seats of a deployment for requests of a mean length."""
-    deployment = site.deployment
+def seats_of(site: Site, asked: SimulationAsk, mean_total_tokens: int, drafted: DraftedLoad | None = None) -> Seats:
+    """Return the seats of a deployment for requests of a mean length, beside what ``drafted`` loads and caches."""
+    deployment = site.deployment if drafted is None else drafted.deployment
     parallelism = deployment.parallelism
     book = deployment_ledger(
         replace(deployment, max_model_len=mean_total_tokens), site.form, context_tokens=mean_total_tokens
@@ -63,6 +65,8 @@ def seats_of(site: Site, asked: SimulationAsk, mean_total_tokens: int) -> Seats:
         budget_tokens=deployment.max_num_batched_tokens,
         max_model_len=limit_of(deployment),
         prefix_caching=asked.prefix_caching,
+        drafts=NO_DRAFTS if drafted is None else drafted.drafts,
+        drops_last_hit=drafted is not None and drafted.drops_last_hit,
     )
     return Seats(
         seating=seating,

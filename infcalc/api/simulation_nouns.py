@@ -76,6 +76,21 @@ class RunResult:
     steps: int = 0
     usd_per_million_output_tokens: float | None = None
     over_time: tuple[Moment, ...] = ()
+    method: str | None = None
+    """How answers are drafted; None: a token at a time."""
+    num_draft_tokens: int | None = None
+    rounds: int = 0
+    """Of drafting: one for each request in each step that it decodes in."""
+    tokens_per_round: float | None = None
+    """As engines count them: 1 + accepted drafts / rounds; one that the end of an answer cuts short counts whole."""
+    acceptance: float | None = None
+    """The uniform acceptance that yields as many."""
+    speedup: float | None = None
+    """Time per token (mean TPOT) without drafting over that with it, of the same requests."""
+    speedup_e2e: float | None = None
+    """The same of whole requests (mean end-to-end time), queue included."""
+    speedup_throughput: float | None = None
+    """Tokens per second with drafting over those without."""
 
 
 @frozen
@@ -99,6 +114,8 @@ class LoadCurve:
     knee: float | None
     knee_text: str
     highest_within_slo: float | None
+    drafting_pays_up_to: float | None = None
+    """Greatest value up to which whole requests take no longer with drafting; None: none, or nothing is drafted."""
 
 
 @frozen

@@ -11,6 +11,7 @@ from infcalc.api.replicas import Policy, Seating, scheduler_of
 from infcalc.api.simulation_load import kept_ids, requests_of
 from infcalc.frozen import frozen
 from infcalc.simulation.aggregate import in_aggregate
+from infcalc.simulation.chance import summed
 from infcalc.simulation.fast.columns import Load as Columns
 from infcalc.simulation.fast.intervals import TIMES_BITS
 from infcalc.simulation.fast.run import is_fast
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from infcalc.api.simulation_load import Load
+    from infcalc.simulation.chance import AcceptanceChance
     from infcalc.simulation.front_end import FrontEndTimes
     from infcalc.simulation.timing import StepTimer
     from infcalc.workload.trace import Ints
@@ -55,6 +57,8 @@ class Setting:
     step_by_step: bool = False
     keep_requests: bool = True
     """Where steps are in aggregate: whether anybody asks for each request."""
+    chance: AcceptanceChance | None = None
+    """How many drafts of a round are accepted; None: nothing is drafted."""
 
     @property
     def reserves(self) -> bool:
@@ -73,6 +77,7 @@ def run_of(setting: Setting, load: Load, progress: Progress | None = None) -> Ga
                 setting.timer,
                 num_lanes=setting.num_lanes,
                 front_end=setting.front_end,
+                chance=setting.chance,
                 progress=progress,
                 keep_requests=setting.keep_requests,
             )
@@ -116,7 +121,9 @@ def _every_step(setting: Setting, load: Load, progress: Progress | None) -> Gath
     waits: list[int] = []
     seating = seating_of(setting)
     schedulers = [scheduler_of(setting.policy, seating) for _ in range(setting.num_lanes)]
-    replicas = [Replica(scheduler, setting.timer, waited=waits.append) for scheduler in schedulers]
+    replicas = [
+        Replica(scheduler, setting.timer, waited=waits.append, chance=setting.chance) for scheduler in schedulers
+    ]
     meters = [StepMeter(scheduler.num_blocks) for scheduler in schedulers]
     num_steps = 0
 
@@ -162,6 +169,7 @@ def _every_step(setting: Setting, load: Load, progress: Progress | None) -> Gath
         front_end_busy_fraction=busy_ps / max(1, fleet.now_ps) / setting.num_lanes,
         end_ps=fleet.now_ps,
         partial=partial,
+        rounds=summed([replica.rounds for replica in replicas]),
     )
 
 

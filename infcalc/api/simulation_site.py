@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from infcalc.api.costing import rent_of
 from infcalc.api.offering import limit_of
 from infcalc.api.simulation_ask import router_of
+from infcalc.api.simulation_drafting import compared_with, with_rounds
 from infcalc.api.simulation_load import load_of
 from infcalc.api.simulation_machine import machinery_of, seats_of, usd_per_s
 from infcalc.api.simulation_nouns import RunResult, SimulationResult
@@ -18,6 +19,7 @@ from infcalc.units import HOURS_PER_MONTH
 
 if TYPE_CHECKING:
     from infcalc.api.costing import Rent, Terms
+    from infcalc.api.drafted_load import DraftedLoad
     from infcalc.api.objectives import Outcome
     from infcalc.api.replicas import Policy
     from infcalc.api.simulation_ask import SimulationAsk
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from infcalc.api.simulation_runs import Progress
     from infcalc.api.speed import Site
     from infcalc.simulation.gathered import Gathered
+    from infcalc.simulation.timing import StepTimer
     from infcalc.workload.trace import Trace
 
 SHARED = tuple(field.name for field in fields(RunResult))
@@ -41,6 +44,8 @@ class Ran:
     gathered: Gathered
     result: RunResult
     slo: tuple[Outcome, ...]
+    plain: RunResult | None = None
+    """The same requests without drafting."""
 
 
 @frozen
@@ -53,6 +58,10 @@ class Place:
     rent: Rent | None
     seats: Seats
     machinery: Machinery | None
+    drafted: DraftedLoad | None = None
+    drafted_timer: StepTimer | None = None
+    plain_seats: Seats | None = None
+    """Without what a drafter takes."""
 
     @property
     def num_replicas(self) -> int:
@@ -65,15 +74,30 @@ class Place:
         return self.num_replicas * self.seats.lanes_per_replica
 
     def run(self, policy: Policy, trace: Trace, progress: Progress | None) -> Ran:
-        """Return one run."""
+        """Return one run; with drafting also what the same requests see without it."""
+        ran = self._run(policy, trace, progress, self.drafted)
+        if self.drafted is None or ran.gathered.partial:
+            return ran
+        plain = self._run(policy, trace, progress, None)
+        if plain.gathered.partial:
+            # What was to stand beside it is not whole: neither is the answer.
+            return replace(
+                ran,
+                gathered=replace(ran.gathered, partial=True),
+                result=replace(ran.result, partial=True),
+                plain=plain.result,
+            )
+        return replace(ran, result=compared_with(ran.result, plain.result), plain=plain.result)
+
+    def _run(self, policy: Policy, trace: Trace, progress: Progress | None, drafted: DraftedLoad | None) -> Ran:
         machinery, asked = self.machinery, self.asked
         if machinery is None:
             raise AssertionError("what does not fit runs nothing")
         parallelism = self.site.deployment.parallelism
         setting = Setting(
             policy=policy,
-            seating=self.seats.seating,
-            timer=machinery.timer,
+            seating=(self.seats if drafted is not None or self.plain_seats is None else self.plain_seats).seating,
+            timer=machinery.timer if drafted is None or self.drafted_timer is None else self.drafted_timer,
             front_end=machinery.front_end,
             num_lanes=self.num_lanes,
             num_locked=parallelism.dp if self.site.deployment.model.has_experts else 1,
@@ -81,15 +105,17 @@ class Place:
             contiguous=asked.contiguous,
             step_by_step=asked.step_by_step,
             keep_requests=asked.keep_requests,
+            chance=None if drafted is None else drafted.chance(asked.load.seed or 0),
         )
         load = load_of(trace, limit_of(self.site.deployment))
         gathered = run_of(setting, load, progress)
         cost = usd_per_s(self.rent, self.terms, parallelism.num_gpus * self.num_replicas)
+        result = result_of(gathered, load, setting, slo=asked.slo, usd_per_s=cost)
         return Ran(
             setting=setting,
             load=load,
             gathered=gathered,
-            result=result_of(gathered, load, setting, slo=asked.slo, usd_per_s=cost),
+            result=result if drafted is None else with_rounds(result, gathered.rounds, drafted),
             slo=outcomes_of(gathered, setting, asked.slo),
         )
 
@@ -131,12 +157,22 @@ def place_of(site: Site, asked: SimulationAsk, terms: Terms, trace: Trace) -> Pl
     """Return a deployment as the requests of a trace find it."""
     mean_tokens = float((trace.input_tokens + trace.output_tokens).mean())
     limit = limit_of(site.deployment)
-    seats = seats_of(site, asked, min(limit, max(2, round(mean_tokens))))
+    mean = min(limit, max(2, round(mean_tokens)))
+    drafted = None
+    if asked.draft is not None:
+        from infcalc.api.drafted_load import drafted_load  # noqa: PLC0415 - only with drafts
+
+        drafted = drafted_load(asked.draft, site)
+    seats = seats_of(site, asked, mean, drafted)
+    machinery = None if seats.missing_bytes else machinery_of(site)
     return Place(
         site=site,
         asked=asked,
         terms=terms,
         rent=rent_of(site.deployment.gpu, terms),
         seats=seats,
-        machinery=None if seats.missing_bytes else machinery_of(site),
+        machinery=machinery,
+        drafted=drafted,
+        drafted_timer=drafted.timer(machinery.machine) if drafted is not None and machinery is not None else None,
+        plain_seats=None if drafted is None else seats_of(site, asked, mean),
     )

@@ -8,6 +8,7 @@ from infcalc.spec.explain import Explanation, Input
 from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
+    from infcalc.api.drafted_load import DraftedLoad
     from infcalc.api.simulation_nouns import RunResult, SimulationResult
     from infcalc.api.simulation_site import Place, Ran
 
@@ -40,6 +41,12 @@ def notes_of(result: SimulationResult, place: Place, ran: Ran) -> list[str]:
     if not place.asked.keep_requests and len(ran.gathered.finished.num_preemptions):
         found.append(
             "--no-requests: this load is not served in aggregate, and its requests are kept while it runs all the same"
+        )
+    if place.drafted is not None:
+        found.append(
+            f"{place.drafted.way.method} drafts {place.drafted.num_draft_tokens} tokens for each answer in each step; "
+            "how many are accepted is drawn for each round, and a round is priced as speculate does; the drafter's own "
+            "prefill is not counted, its memory is"
         )
     return found
 
@@ -128,6 +135,8 @@ def explanations_of(result: SimulationResult, place: Place, ran: Ran) -> list[Ex
                 inputs=tuple(_front_end(place)),
             )
         )
+    if place.drafted is not None and run.tokens_per_round is not None:
+        found += _rounds(run, ran, place.drafted)
     if run.kv_usage_fraction is not None:
         blocks = sum(one.num_blocks for one in ran.gathered.replicas)
         found.append(
@@ -162,6 +171,23 @@ def explanations_of(result: SimulationResult, place: Place, ran: Ran) -> list[Ex
             )
         )
     return found
+
+
+def _rounds(run: RunResult, ran: Ran, drafted: DraftedLoad) -> list[Explanation]:
+    done, counts = ran.gathered.finished, ran.gathered.rounds
+    # Weighted by the answers: who answers long is there in more rounds.
+    tokens = float((done.output_tokens * (done.prompt_tokens + done.output_tokens / 2)).sum())
+    context = round(tokens / max(1, int(done.output_tokens.sum())))
+    return [
+        Explanation(
+            quantity="tokens_per_round",
+            formula="1 + accepted drafts / rounds",
+            substituted=f"1 + {counts.num_accepted:,} / {counts.num_rounds:,} = {run.tokens_per_round:.5g}; "
+            f"{drafted.expected_tokens_per_round:.5g} by the law that they are drawn from",
+            source="as vLLM counts: vllm:spec_decode_num_accepted_tokens, vllm:spec_decode_num_drafts",
+        ),
+        *drafted.explanations(round(counts.num_rounds / max(1, run.steps)), context),
+    ]
 
 
 def _front_end(place: Place) -> list[Input]:

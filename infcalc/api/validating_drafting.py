@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from infcalc.api.recorded import DRAFT_LENGTHS, DRAFT_STEPS, DRAFT_WIDTHS
 from infcalc.api.recorded_runs import Machine, amount_of, machine_of, predict
-from infcalc.api.rounds import Passes, Rig, head_timer, passes_of, rig_of, target_timer
+from infcalc.api.rounds import Passes, Rig, head_pass, passes_of, rig_of, target_timer
 from infcalc.errors import FileProblem, UsageError
 from infcalc.frozen import frozen
 from infcalc.lowering.tensors import inventory, parameters
@@ -195,7 +195,7 @@ def _drafter(rig: Rig, profile: Profile, named: str) -> tuple[Profile, Passes]:
         bits_per_element=_BITS_OF_FOUR if _FOUR_BITS.search(named) else 16,
     )
     small = number < SMALL_FRACTION * parameters(inventory(rig.deployment.model)).total
-    passes = Passes(timer=head_timer(rig, work), source=f"{named}, by its size")
+    passes = Passes(rig=rig, one_pass=head_pass(rig, work), source=f"{named}, by its size")
     return SMALL_DRAFT if small else profile, passes
 
 

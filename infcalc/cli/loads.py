@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from infcalc.api.costing import Terms
 from infcalc.api.offer import Offer
 from infcalc.cli.day import today
-from infcalc.cli.given import seconds, single, split, whole_numbers
+from infcalc.cli.given import real_numbers, seconds, single, split, whole_numbers
 from infcalc.errors import UsageError
 from infcalc.units import parse_quantity
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from infcalc.api.batching_requests import BatchingAsk
+    from infcalc.api.drafting import DraftAsk
     from infcalc.api.executing import Executor
     from infcalc.api.judging import Measurement
     from infcalc.api.objectives import Objective
@@ -123,6 +124,29 @@ def simulation_from(options: Mapping[str, Any]) -> SimulationAsk:
         sweep=sweep_from(options),
         save_requests=options.get("save_requests"),
         keep_requests=not options.get("no_requests"),
+        draft=draft_from(options),
+    )
+
+
+def draft_from(options: Mapping[str, Any]) -> DraftAsk | None:
+    """Return how answers are drafted; None where nothing is said of it.
+
+    Raises:
+        UsageError: numbers that are none.
+
+    """
+    names = ("method", "draft_model", "num_draft_tokens", "acceptance", "accepted", "drafted")
+    if all(options.get(name) is None for name in names):
+        return None
+    from infcalc.api.drafting import DraftAsk  # noqa: PLC0415 - only with drafts
+
+    return DraftAsk(
+        methods=split(options.get("method"), commas=True),
+        draft_model=options.get("draft_model"),
+        num_draft_tokens=options.get("num_draft_tokens"),
+        acceptance=real_numbers(options.get("acceptance"), "--acceptance"),
+        accepted_tokens=whole_numbers(options.get("accepted"), "--accepted"),
+        num_drafts=options.get("drafted"),
     )
 
 

@@ -13,7 +13,9 @@ from infcalc.cli.options import (
     ARRIVAL_TIMES,
     ARRIVALS,
     CATALOG,
+    COUNTERS,
     DEPLOYMENT,
+    DRAFTING,
     EXECUTION,
     JUDGING,
     LENGTHS,
@@ -30,6 +32,7 @@ from infcalc.cli.render import render
 from infcalc.report.table import View
 
 _SENT = tuple(option for option in ARRIVALS if option.name in {"rate", "concurrency", "users"})
+_DRAFTING = tuple(option for option in DRAFTING if option.name != "simulate")
 _LIMITS = tuple(option for option in JUDGING if option.name in {"sweep", "slo"})
 OPTIONS = (
     *SIMULATION,
@@ -40,6 +43,8 @@ OPTIONS = (
     *THINKING,
     *LENGTHS,
     *REPEATED,
+    *_DRAFTING,
+    *COUNTERS,
     *SEED,
     *TRACE,
     *TERMS,
@@ -57,7 +62,9 @@ Example: infcalc simulate trace.jsonl --slo ttft=500ms,tpot=50ms --save-requests
 
 Example: infcalc simulate --sweep rate=1..16
 
-Example: infcalc simulate --compare static,continuous,vllm,sglang --rate 4"""
+Example: infcalc simulate --compare static,continuous,vllm,sglang --rate 4
+
+Example: infcalc simulate --method eagle3 --num-draft-tokens 5 --acceptance 0.8 --sweep rate=1..16"""
 
 
 def run(options: dict[str, Any]) -> int:

@@ -48,6 +48,8 @@ def _runs(answer: Answer[SimulationResult]) -> list[tuple[str, RunResult]]:
         name = f"{result.model}, {result.num_gpus} x {result.gpu}" if len(answer.results) > 1 else ""
         for run in result.compare or (result,):
             policy = str(run.policy)
+            if any(one.method is not None for one in result.compare):
+                policy += ", no drafts" if run.method is None else f", {run.method}"
             found.append((f"{policy}, {name}" if name and result.compare else name or policy, run))
     return [(name, run) for name, run in found if run.over_time]
 

@@ -18,12 +18,14 @@ class ContinuousScheduler(Scheduler):
 
     def _decide(self) -> None:
         for sequence in self.running:
-            self._grow(sequence, 1)
-            self._take(sequence, 1)
+            share = 1 + len(sequence.draft_tokens)
+            self._grow(sequence, share)
+            self._take(sequence, share)
         while self.waiting and len(self.running) < self.max_num_seqs:
             sequence = self.waiting[0]
             hit = self._hit(sequence)
             rest = sequence.num_tokens - hit.num_tokens
-            if not self._admit(sequence, rest, hit=hit, num_lookahead_tokens=sequence.max_new_tokens - 1):
+            room = sequence.max_new_tokens - 1 + self.drafts.num_slots
+            if not self._admit(sequence, rest, hit=hit, num_lookahead_tokens=room):
                 break
             self._take(sequence, rest)

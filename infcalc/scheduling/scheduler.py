@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from infcalc.errors import DoesNotFit
 from infcalc.kvcache.surface import NO_HIT, KvManager, PrefixHit
+from infcalc.scheduling.drafts import NO_DRAFTS, Drafts
 from infcalc.scheduling.sequence import Sequence, Status
 from infcalc.scheduling.step_plan import Chunk, StepPlan
 
@@ -20,11 +21,12 @@ class Scheduler(ABC):
     that had to be aborted.
     """
 
-    def __init__(self, kv: KvManager, *, max_num_seqs: int) -> None:
+    def __init__(self, kv: KvManager, *, max_num_seqs: int, drafts: Drafts = NO_DRAFTS) -> None:
         if max_num_seqs < 1:
             raise ValueError(f"{max_num_seqs} running sequences: at least one must be allowed")
         self.kv = kv
         self.max_num_seqs = max_num_seqs
+        self.drafts = drafts
         self.num_blocks = kv.num_free_blocks
         """Blocks that sequences can hold in all: those free before any arrives."""
         self.waiting: deque[Sequence] = deque()
@@ -76,8 +78,25 @@ class Scheduler(ABC):
         self._released = []
         return self._planned
 
-    def update(self, plan: StepPlan, produced: Mapping[int, int]) -> tuple[Sequence, ...]:
+    def propose(self, sequence_id: int, tokens: Iterable[int]) -> None:
+        """Take drafts for the next step of a sequence that decodes; no more than ``drafts`` says are looked at.
+
+        Raises:
+            RuntimeError: a step is under way.
+            ValueError: the sequence does not decode.
+
+        """
+        if self._planned is not None:
+            raise RuntimeError("a step is under way: propose after update()")
+        self._sequences[sequence_id].propose(tuple(tokens)[: self.drafts.num_tokens])
+
+    def update(
+        self, plan: StepPlan, produced: Mapping[int, int], accepted: Mapping[int, int] | None = None
+    ) -> tuple[Sequence, ...]:
         """Take in that ``plan`` was carried out and ``produced`` these tokens, by sequence; return who ended since.
+
+        ``accepted`` are the drafts of each sequence that stay, none where it is not named: no more than leave room for
+        the token that follows them. The slots of the others are written anew.
 
         Raises:
             ValueError: it is not the plan under way, or the tokens are not those it produces.
@@ -90,8 +109,17 @@ class Scheduler(ABC):
         self._planned = None
         for chunk in plan.chunks:
             sequence = self._sequences[chunk.sequence_id]
-            self.kv.commit(sequence.sequence_id, chunk.tokens)
-            sequence.computed(chunk.num_tokens)
+            num_tokens = chunk.num_tokens
+            if chunk.num_draft_tokens:
+                num_accepted = (accepted or {}).get(chunk.sequence_id, 0)
+                if num_accepted > chunk.num_draft_tokens:
+                    raise ValueError(f"{num_accepted} drafts accepted of {chunk.num_draft_tokens} in the plan")
+                num_tokens -= chunk.num_draft_tokens - num_accepted
+                sequence.accept(num_accepted)
+            self.kv.commit(sequence.sequence_id, chunk.tokens[:num_tokens])
+            if chunk.num_draft_tokens:
+                self.kv.rewind(sequence.sequence_id)
+            sequence.computed(num_tokens)
             if chunk.produces:
                 sequence.append(produced[sequence.sequence_id])
         ended = self._ended()
@@ -135,7 +163,7 @@ class Scheduler(ABC):
 
     def _check(self, sequence: Sequence) -> None:
         """Refuse a sequence that could wait for ever. The last token of an answer is never computed."""
-        self._check_blocks(sequence, sequence.longest_tokens - 1)
+        self._check_blocks(sequence, sequence.longest_tokens - 1 + self.drafts.num_slots)
 
     def _ended(self) -> tuple[Sequence, ...]:
         """Return who leaves after this step."""
@@ -189,9 +217,10 @@ class Scheduler(ABC):
         self.running.append(sequence)
         return True
 
-    def _grow(self, sequence: Sequence, num_tokens: int) -> bool:
+    def _grow(self, sequence: Sequence, num_tokens: int, num_lookahead_tokens: int = 0) -> bool:
         """Make room for more tokens of a running sequence; False, and nothing changed, without room."""
-        return self.kv.append(sequence.sequence_id, num_tokens) is not None
+        room = self.kv.append(sequence.sequence_id, num_tokens, num_lookahead_tokens=num_lookahead_tokens)
+        return room is not None
 
     def _num_blocks_missing(self, sequence: Sequence, num_tokens: int) -> int:
         """Return the blocks that a running sequence must still get to hold ``num_tokens`` in all."""
@@ -235,12 +264,14 @@ class Scheduler(ABC):
 
     def _chunk(self, sequence: Sequence, num_tokens: int) -> Chunk:
         start = sequence.cached_tokens
+        num_drafts = max(0, num_tokens - sequence.uncached_tokens)
         return Chunk(
             sequence_id=sequence.sequence_id,
             cached_tokens=start,
-            tokens=tuple(sequence.tokens[start : start + num_tokens]),
+            tokens=(*sequence.tokens[start : start + num_tokens], *sequence.draft_tokens[:num_drafts]),
             block_table=tuple(self.kv.block_table(sequence.sequence_id)),
-            produces=num_tokens == sequence.uncached_tokens,
+            produces=num_tokens >= sequence.uncached_tokens,
+            num_draft_tokens=num_drafts,
         )
 
 

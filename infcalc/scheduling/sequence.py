@@ -51,6 +51,7 @@ class Sequence:
         "_status",
         "arrival",
         "cached_tokens",
+        "draft_tokens",
         "hit_tokens",
         "max_new_tokens",
         "num_preemptions",
@@ -87,6 +88,8 @@ class Sequence:
         """Tokens whose keys and values the cache holds, hits included."""
         self.hit_tokens = 0
         """Tokens found in the prefix cache at the last admission."""
+        self.draft_tokens: tuple[int, ...] = ()
+        """What a drafter proposes behind the last token; none of them is known to be right."""
         self.num_preemptions = 0
         self._status = Status.WAITING
 
@@ -111,6 +114,7 @@ class Sequence:
         if status is Status.PREEMPTED:
             self.num_preemptions += 1
             self.cached_tokens = 0
+            self.draft_tokens = ()
 
     @property
     def num_tokens(self) -> int:
@@ -173,6 +177,32 @@ class Sequence:
                 f"{self.remaining_tokens} are left of its answer"
             )
         self.tokens.append(token)
+
+    def propose(self, tokens: Iterable[int]) -> None:
+        """Take drafts in place of those before.
+
+        Raises:
+            ValueError: nothing may follow, or tokens before them wait to be computed.
+
+        """
+        if not self.is_decoding or self.is_complete:
+            raise ValueError(f"sequence {self.sequence_id} takes no drafts: {self!r}")
+        self.draft_tokens = tuple(tokens)
+
+    def accept(self, num_tokens: int) -> None:
+        """Add the first ``num_tokens`` drafts to the answer; the others are forgotten.
+
+        Raises:
+            ValueError: there are not as many, or the answer has no room for them and a token behind.
+
+        """
+        if not 0 <= num_tokens <= min(len(self.draft_tokens), self.remaining_tokens - 1):
+            raise ValueError(
+                f"sequence {self.sequence_id}: {num_tokens} drafts accepted of {len(self.draft_tokens)}, "
+                f"{self.remaining_tokens} tokens are left of its answer"
+            )
+        self.tokens.extend(self.draft_tokens[:num_tokens])
+        self.draft_tokens = ()
 
     def __repr__(self) -> str:
         """Return identity, status and progress."""

@@ -18,16 +18,19 @@ class StaticScheduler(Scheduler):
             self._form()
         for sequence in self.running:
             if not sequence.is_complete:
+                share = sequence.uncached_tokens
                 if sequence.is_decoding:
-                    self._grow(sequence, 1)
-                self._take(sequence, sequence.uncached_tokens)
+                    share += len(sequence.draft_tokens)
+                    self._grow(sequence, share)
+                self._take(sequence, share)
 
     def _form(self) -> None:
         while self.waiting and len(self.running) < self.max_num_seqs:
             sequence = self.waiting[0]
             hit = self._hit(sequence)
             rest = sequence.num_tokens - hit.num_tokens
-            if not self._admit(sequence, rest, hit=hit, num_lookahead_tokens=sequence.max_new_tokens - 1):
+            room = sequence.max_new_tokens - 1 + self.drafts.num_slots
+            if not self._admit(sequence, rest, hit=hit, num_lookahead_tokens=room):
                 break
 
     def _ended(self) -> tuple[Sequence, ...]:

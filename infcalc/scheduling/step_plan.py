@@ -19,6 +19,8 @@ class Chunk:
     """Blocks of the sequence in order, those of this chunk included."""
     produces: bool
     """Whether these are the last known tokens, so that the step yields the next one. A piece of a prompt does not."""
+    num_draft_tokens: int = 0
+    """How many of the tokens, the last ones, are drafts: they stay as far as they are accepted."""
 
     @property
     def num_tokens(self) -> int:

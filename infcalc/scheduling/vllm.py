@@ -10,6 +10,7 @@ from enum import StrEnum
 from infcalc.errors import DoesNotFit
 from infcalc.frozen import frozen
 from infcalc.kvcache.surface import KvManager
+from infcalc.scheduling.drafts import NO_DRAFTS, Drafts
 from infcalc.scheduling.scheduler import Scheduler
 from infcalc.scheduling.sequence import Sequence
 
@@ -41,10 +42,14 @@ class VllmLimits:
 
 
 class VllmScheduler(Scheduler):
-    """Steps as vLLM plans them. There are no phases: a sequence computes what it lacks, as far as the budget goes."""
+    """Steps as vLLM plans them. There are no phases: a sequence computes what it lacks, as far as the budget goes.
 
-    def __init__(self, kv: KvManager, limits: VllmLimits) -> None:
-        super().__init__(kv, max_num_seqs=limits.max_num_seqs)
+    Drafts count against the budget, and are cut where it ends or the longest sequence does. Whoever runs keeps slots
+    for those of the next round as well; at its admission a sequence gets none.
+    """
+
+    def __init__(self, kv: KvManager, limits: VllmLimits, *, drafts: Drafts = NO_DRAFTS) -> None:
+        super().__init__(kv, max_num_seqs=limits.max_num_seqs, drafts=drafts)
         self.limits = limits
         self._num_spare_blocks = int(limits.watermark_fraction * self.num_blocks)
 
@@ -63,7 +68,8 @@ class VllmScheduler(Scheduler):
                     hint="shorten the prompt, or raise max_model_len",
                 )
             sequence.max_new_tokens = min(sequence.max_new_tokens, length - sequence.prompt_tokens)
-        self._check_blocks(sequence, sequence.longest_tokens - 1, self._num_spare_blocks)
+        most = sequence.longest_tokens - 1 + self.drafts.num_slots
+        self._check_blocks(sequence, most if length is None else min(most, length), self._num_spare_blocks)
         if not self.limits.chunked_prefill:
             self._check_whole(sequence, self.limits.budget_tokens)
 
@@ -78,8 +84,9 @@ class VllmScheduler(Scheduler):
         index = 0
         while index < len(self.running) and budget:
             sequence = self.running[index]
-            share = min(self._wanted(sequence.uncached_tokens), budget)
-            while not self._grow(sequence, share):
+            share = min(self._wanted(sequence.uncached_tokens + len(sequence.draft_tokens)), budget)
+            share, num_ahead = self._within(sequence, share)
+            while not self._grow(sequence, share, num_ahead):
                 victim = self._victim()
                 if self.running.index(victim) < index:
                     index -= 1
@@ -110,6 +117,15 @@ class VllmScheduler(Scheduler):
             self._admit(sequence, share, hit=hit)
             self._take(sequence, share)
             budget -= share
+
+    def _within(self, sequence: Sequence, share: int) -> tuple[int, int]:
+        """Return what a share computes, and the slots behind it, where the longest sequence ends both."""
+        ahead, length = self.drafts.num_lookahead_tokens, self.limits.max_model_len
+        if length is None:
+            return share, ahead
+        room = length - sequence.cached_tokens
+        share = min(share, room - 1)
+        return share, min(ahead, room - share)
 
     def _wanted(self, num_tokens: int) -> int:
         threshold = self.limits.long_prefill_tokens

@@ -9,6 +9,7 @@ import numpy as np
 
 from infcalc.scheduling.scheduler import Scheduler
 from infcalc.simulation.batch_shape import PS_PER_S
+from infcalc.simulation.chance import AcceptanceChance, summed
 from infcalc.simulation.fast.columns import Ints, Load
 from infcalc.simulation.fast.flight import Flight
 from infcalc.simulation.fast.gate import gate_of, reason_of
@@ -30,12 +31,14 @@ def in_aggregate(
     *,
     num_lanes: int = 1,
     front_end: FrontEndTimes | None = None,
+    chance: AcceptanceChance | None = None,
     progress: Callable[[int, int], None] | None = None,
     keep_requests: bool = True,
 ) -> Gathered:
     """Serve a load by ``num_lanes`` replicas that take requests in turn, each by the rules of a scheduler of ``make``.
 
     Without ``keep_requests`` four moments of each are all that is kept: see :mod:`infcalc.simulation.fast.moments`.
+    ``chance``: where the schedulers draft, how many drafts of a round are accepted.
 
     Ctrl-C breaks it off: what happened so far is returned, marked ``partial``.
 
@@ -54,7 +57,7 @@ def in_aggregate(
         mine = load if num_lanes == 1 else _part(load, chosen)
         reached_ps, work_ps = reached(mine.arrival_ps, mine.prompt_tokens, times)
         busy_ps += work_ps
-        lane = Lane(make(), replace(mine, arrival_ps=reached_ps), timer, chosen, keep_requests=keep_requests)
+        lane = Lane(make(), replace(mine, arrival_ps=reached_ps), timer, chosen, chance, keep_requests=keep_requests)
         lanes.append(lane)
         try:
             lane.run(progress, sum(len(one) for one in lanes[:-1]), len(load))
@@ -74,6 +77,7 @@ def in_aggregate(
         front_end_busy_fraction=busy_ps / max(1, end_ps) / num_lanes,
         end_ps=end_ps,
         partial=partial,
+        rounds=summed([lane.replica.rounds for lane in lanes]),
     )
 
 
@@ -93,6 +97,7 @@ def _part(load: Load, chosen: Ints) -> Load:
         output_tokens=load.output_tokens[chosen],
         allowed_tokens=None if load.allowed_tokens is None else load.allowed_tokens[chosen],
         contents=None if load.contents is None else load.contents[chosen],
+        numbers=chosen if load.numbers is None else load.numbers[chosen],
     )
 
 
@@ -114,10 +119,17 @@ class Lane:
     """One replica and the requests that it gets."""
 
     def __init__(
-        self, scheduler: Scheduler, load: Load, timer: AffineTimer, chosen: Ints, *, keep_requests: bool = True
+        self,
+        scheduler: Scheduler,
+        load: Load,
+        timer: AffineTimer,
+        chosen: Ints,
+        chance: AcceptanceChance | None = None,
+        *,
+        keep_requests: bool = True,
     ) -> None:
         self.recorder: Recorder | MomentRecorder = Recorder() if keep_requests else MomentRecorder(load)
-        self.replica: FastReplica = replica_of(scheduler, load, timer, self.recorder)
+        self.replica: FastReplica = replica_of(scheduler, load, timer, self.recorder, chance=chance)
         self.chosen = chosen
         self._scheduler = scheduler
         self._load = load

@@ -22,7 +22,8 @@ class BatchShape:
     """The counts of one :class:`~infcalc.scheduling.step_plan.StepPlan`.
 
     ``decode_context_tokens`` is the sum over the ``num_decodes`` sequences of what the cache holds of each before the
-    step. ``prefills`` are in the order of the plan.
+    step. ``prefills`` are in the order of the plan. Where there is drafting, each decode is a round, and whoever times
+    it knows of how many drafts: one that is cut short counts like any other.
     """
 
     num_decodes: int
@@ -55,7 +56,7 @@ def shape_of(plan: StepPlan) -> BatchShape:
     num_decodes = decode_context_tokens = 0
     prefills: list[Prefill] = []
     for chunk in plan.chunks:
-        if chunk.num_tokens == 1 and chunk.cached_tokens:
+        if chunk.num_draft_tokens or (chunk.num_tokens == 1 and chunk.cached_tokens):
             num_decodes += 1
             decode_context_tokens += chunk.cached_tokens
         else:

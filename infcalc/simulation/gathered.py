@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infcalc.frozen import frozen
+from infcalc.simulation.chance import RoundCounts
 from infcalc.simulation.records import Outcome, RequestRecord, StepRecord
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -83,6 +84,8 @@ class Gathered:
     front_end_busy_fraction: float
     end_ps: int
     partial: bool = False
+    rounds: RoundCounts = RoundCounts()
+    """Of drafting."""
 
 
 COLUMNS = {

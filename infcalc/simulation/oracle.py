@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from infcalc.scheduling.scheduler import Scheduler
 from infcalc.simulation.batch_shape import Timer
+from infcalc.simulation.chance import AcceptanceChance
 from infcalc.simulation.laws import check_laws
 from infcalc.simulation.records import RequestRecord, StepRecord
 from infcalc.simulation.replica import Replica
@@ -17,13 +18,15 @@ def run_step_by_step(
     requests: Sequence[Request],
     timer: Timer,
     *,
+    chance: AcceptanceChance | None = None,
     observe: Callable[[StepRecord], None] | None = None,
 ) -> tuple[RequestRecord, ...]:
     """Serve ``requests`` with a fresh ``scheduler`` and return their records, in the order of the requests.
 
     They arrive by time, those of one moment in the order given. What happens at one moment happens in this order: a
     step ends, requests arrive, the next step begins. A replica without work waits for the next arrival. ``observe`` is
-    called with each step as it begins; a step that only takes blocks back has no chunks and takes no time.
+    called with each step as it begins; a step that only takes blocks back has no chunks and takes no time. ``chance``
+    is how many drafts are accepted, where the scheduler drafts.
 
     Raises:
         ValueError: more requests than have token ids of their own.
@@ -32,7 +35,7 @@ def run_step_by_step(
     """
     if len(requests) > MOST_REQUESTS:
         raise ValueError(f"{len(requests)} requests: at most {MOST_REQUESTS} can be told apart")
-    replica = Replica(scheduler, timer)
+    replica = Replica(scheduler, timer, chance=chance)
     coming = sorted(range(len(requests)), key=lambda index: requests[index].arrival_ps)
     coming.reverse()
     records: list[RequestRecord] = []

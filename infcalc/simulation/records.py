@@ -25,7 +25,8 @@ class RequestRecord:
     ``scheduled_ps``: its first step began. ``first_token_ps``, ``last_token_ps``: the steps that produced them ended.
     ``end_ps``: its place and its blocks were given back; under static batching that is when its batch ends, and only
     then is its answer returned. ``hit_tokens`` were found in the prefix cache at its first admission;
-    ``computed_tokens`` went through the model, those of a preemption again. ``reason``: why it was rejected.
+    ``computed_tokens`` went through the model, those of a preemption again, and stayed: rejected drafts are not among
+    them. ``reason``: why it was rejected.
     """
 
     index: int

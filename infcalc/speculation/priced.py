@@ -231,7 +231,7 @@ def round_time(drafting: Drafting, target: StepTimer, batch: int, num_draft_toke
     """Return the seconds of one round: T(b, gamma) of this module's docstring."""
     verify_s = target(batch, drafting.verified_tokens(num_draft_tokens))
     passes = drafting.num_passes(num_draft_tokens)
-    return verify_s + passes * _draft_step(drafting, target, batch) + _fixed_s(drafting, target)
+    return verify_s + passes * _draft_step(drafting, target, batch) + fixed_s(drafting, target)
 
 
 def speedup_at(
@@ -411,7 +411,8 @@ def explain_row(row: SpeculationRow) -> tuple[Explanation, ...]:
     )
 
 
-def _fixed_s(drafting: Drafting, target: StepTimer) -> float:
+def fixed_s(drafting: Drafting, target: StepTimer) -> float:
+    """Return the seconds of a round that neither verify nor draft."""
     return drafting.fixed_s + drafting.cost.fixed_ratio * target(1, 1)
 
 
@@ -460,7 +461,7 @@ def _row(drafting: Drafting, target: StepTimer, batch: int, max_batch: int) -> S
         deviation_tokens=math.sqrt(tokens_per_round_variance(drafting.acceptance, best)),
         cost_ratio=_draft_step(drafting, target, batch) / plain_s,
         verify_ratio=target(batch, verified) / plain_s,
-        fixed_ratio=_fixed_s(drafting, target) / plain_s,
+        fixed_ratio=fixed_s(drafting, target) / plain_s,
         plain_step_s=plain_s,
         round_s=round_s,
         acceptance_source=drafting.acceptance_source,

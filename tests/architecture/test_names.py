@@ -149,14 +149,20 @@ BARE = {
     **dict.fromkeys(
         words("cv think_cv burstiness_cv burstiness dispersion count_dispersion"), "deviation over mean, or the like"
     ),
-    **dict.fromkeys(words("tail_index peak_ratio skew speedup"), "an exponent, or a ratio of two equal units"),
+    **dict.fromkeys(
+        words("tail_index peak_ratio skew speedup speedup_e2e speedup_throughput"),
+        "an exponent, or a ratio of two equal units",
+    ),
     **dict.fromkeys(words("mean p50 p90 p99 min max mean_low mean_high"), "in the unit of the quantity they sum up"),
     **dict.fromkeys(words("sessions left_out"), "a count of what it names"),
     **dict.fromkeys(
         words("requests completed aborted unfinished preemptions steps"), "a count of what it names, by the contract"
     ),
     **dict.fromkeys(words("replica session serial reasons"), "which one, not how many; texts by request"),
-    **dict.fromkeys(words("p95 highest_within_slo"), "in the unit of the quantity they sum up, or of the variable"),
+    **dict.fromkeys(
+        words("p95 highest_within_slo drafting_pays_up_to"),
+        "in the unit of the quantity they sum up, or of the variable",
+    ),
     **dict.fromkeys(words("follows ends"), "which one, not how many"),
     **dict.fromkeys(words("most_held_blocks lanes_per_replica"), "a count of what it names"),
     "output_tokens_per_s_per_user": "tokens per second, of each",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +149,59 @@ def test_the_library_has_it_too() -> None:
 
     assert api.SimulationAsk is SimulationAsk
     assert callable(api.simulate)
+
+
+DRAFTED = ("-m", "llama3-8b", "-g", "h100", "-n", "1", "--num-requests", "80", "--method", "eagle3")
+
+
+def test_drafts_stand_beside_the_same_requests_without_them(capsys: Capture) -> None:
+    ran = infcalc(capsys, "simulate", *DRAFTED, "--rate", "6", "--num-draft-tokens", "4", "--acceptance", "0.7")
+    assert ran.code == 0
+    assert "eagle3 x 4: 2." in ran.out
+    assert "tokens per round; against the same requests without drafting a token comes 1." in ran.out
+    assert "none" in ran.out
+    how = ("--rate", "6", "--num-draft-tokens", "4", "--acceptance", "0.7", "--json")
+    found = json.loads(infcalc(capsys, "simulate", *DRAFTED, *how).out)["result"]
+    assert {"method", "num_draft_tokens", "rounds", "tokens_per_round", "acceptance", "speedup"} <= set(found)
+    assert [run["method"] for run in found["compare"]] == ["eagle3", None]
+    assert found["speedup"] > 1.2
+    assert found["compare"][1]["tokens_per_round"] is None
+
+
+def test_a_sweep_says_up_to_where_drafting_pays(capsys: Capture) -> None:
+    loses = ("--num-draft-tokens", "6", "--acceptance", "0.1", "--sweep", "rate=2,8")
+    ran = infcalc(capsys, "simulate", *DRAFTED, *loses)
+    assert "eagle3 x 6 pays nowhere: at rate 2 a request takes" in ran.out
+    gains = ("--num-draft-tokens", "3", "--acceptance", "0.9", "--sweep", "rate=2,8")
+    assert "eagle3 x 3 pays at every value of the sweep" in infcalc(capsys, "simulate", *DRAFTED, *gains).out
+
+
+def test_ctrl_c_in_the_run_beside_leaves_a_partial_answer(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from infcalc.api import simulation_runs, simulation_site  # noqa: PLC0415 - only here
+
+    whole = simulation_runs.run_of
+
+    def broken(setting: Any, load: Any, progress: Any) -> Any:  # noqa: ANN401
+        found = whole(setting, load, progress)
+        return found if setting.chance is not None else replace(found, partial=True)
+
+    monkeypatch.setattr(simulation_site, "run_of", broken)
+    ran = infcalc(capsys, "simulate", *DRAFTED, "--rate", "6", "--json")
+    assert ran.code == 130
+    assert json.loads(ran.out)["result"]["partial"]
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        (("--acceptance", "0.8"), "--acceptance"),
+        (("--method", "eagle3,mtp"), "--method"),
+        (("--method", "eagle3", "--engine", "sglang"), "--policy"),
+        (("--method", "eagle3", "--num-draft-tokens", "0"), "--num-draft-tokens"),
+    ],
+)
+def test_drafts_that_cannot_be_are_refused_with_the_mend(capsys: Capture, options: tuple[str, ...], place: str) -> None:
+    ran = infcalc(capsys, "simulate", *options)
+    assert ran.code == 2
+    assert place in ran.err
+    assert "hint" in ran.err

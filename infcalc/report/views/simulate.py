@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.report.as_json import value_of
@@ -58,7 +59,13 @@ def _where(result: SimulationResult) -> str:
 
 def _tables(result: SimulationResult, name: str) -> list[Table]:
     if result.compare:
-        return [_runs(result.compare, f"{name}Policies with the same requests (times: mean, then p99)", "policy")]
+        what = (
+            "Policies with the same requests"
+            if _several_policies(result)
+            else "The same requests with drafting and without"
+        )
+        beside = [_runs(result.compare, f"{name}{what} (times: mean, then p99)", "policy")]
+        return beside if _several_policies(result) else [*beside, _times(result, f"{name}Times of requests")]
     found = []
     if result.sweep is not None:
         found.append(
@@ -70,6 +77,10 @@ def _tables(result: SimulationResult, name: str) -> list[Table]:
         at = f" at {result.sweep.variable} {result.sweep.points[0].value if knee is None else knee:g}"
     found.append(_times(result, f"{name}Times of requests{at}"))
     return found
+
+
+def _several_policies(result: SimulationResult) -> bool:
+    return len({run.policy for run in result.compare}) > 1
 
 
 def _times(run: RunResult, title: str) -> Table:
@@ -89,9 +100,10 @@ def _times(run: RunResult, title: str) -> Table:
 
 
 def _runs(runs: tuple[RunResult, ...], title: str, key: str) -> Table:
-    rows = tuple(_row(run) | {key: getattr(run, key)} for run in runs)
-    columns = (
+    rows = tuple(_row(run) | {key: getattr(run, key), "drafting": _drafting(run)} for run in runs)
+    columns: tuple[Column, ...] = (
         Column(key=key, heading=key, left=key == "policy", show=count if key == "value" else str),
+        Column(key="drafting", heading="drafting", left=True),
         Column(key="ttft_s.mean", heading="TTFT", show=_seconds),
         Column(key="ttft_s.p99", heading="p99", show=_seconds),
         Column(key="tpot_s.mean", heading="TPOT", show=_seconds),
@@ -105,15 +117,40 @@ def _runs(runs: tuple[RunResult, ...], title: str, key: str) -> Table:
         Column(key="prefix_hit_rate_fraction", heading="hits", show=_percent, aside=True),
         Column(key="preemptions", heading="preempted", show=count, aside=True),
         Column(key="rejected", heading="rejected", show=count, aside=True),
+        Column(key="tokens_per_round", heading="per round", show=_factor, aside=True),
+        Column(key="speedup", heading="TPOT x", show=_factor),
+        Column(key="speedup_e2e", heading="request x", show=_factor),
         Column(key="usd_per_million_output_tokens", heading="USD/M", show=_usd),
     )
+    drafted = any(run.method for run in runs)
+    if key == "value" or not drafted:
+        # Of a sweep the answer says how all its runs draft.
+        columns = tuple(column for column in columns if column.key != "drafting")
+    if drafted:
+        columns = tuple(replace(column, aside=column.aside or column.key in _LESS) for column in columns)
     shown = tuple(column for column in columns if column.key not in _RARE or any(row.get(column.key) for row in rows))
     if all(run.goodput_fraction == 1 for run in runs):
         shown = tuple(column for column in shown if column.key != "goodput_fraction")
     return Table(title=title, columns=shown, rows=rows)
 
 
-_RARE = {"preemptions", "rejected", "prefix_hit_rate_fraction", "usd_per_million_output_tokens"}
+_LESS = {"ttft_s.p99", "kv_usage_fraction.mean"}
+"""Where a terminal is narrow, what drafting gains counts more."""
+
+
+def _drafting(run: RunResult) -> str:
+    return "none" if run.method is None else f"{run.method} x {run.num_draft_tokens}"
+
+
+_RARE = {
+    "preemptions",
+    "rejected",
+    "prefix_hit_rate_fraction",
+    "usd_per_million_output_tokens",
+    "tokens_per_round",
+    "speedup",
+    "speedup_e2e",
+}
 """Shown where there are any."""
 
 
@@ -133,17 +170,50 @@ def _findings(result: SimulationResult) -> list[str]:
     where = _where(result)
     if not result.fits:
         return [f"{where}: does not fit, {format_bytes(result.missing_bytes)} per GPU are missing"]
-    if result.compare:
+    if result.compare and _several_policies(result):
         return [_best(result, where)]
     found = []
     if result.sweep is not None:
         found.append(f"{where}: {result.sweep.knee_text}")
+        found += _crossover(result)
         if result.slo:
             top = result.sweep.highest_within_slo
             text = "no value keeps the limits" if top is None else f"the limits are kept up to {top:g}"
             found.append(f"{result.sweep.variable}: {text}")
         return found
-    return [_answered(result, where), *_used(result)]
+    return [_answered(result, where), *_gained(result), *_used(result)]
+
+
+def _gained(result: SimulationResult) -> list[str]:
+    """Return what drafting gained or lost."""
+    if result.method is None or result.tokens_per_round is None:
+        return []
+    text = f"{_drafting(result)}: {result.tokens_per_round:.2f} tokens per round"
+    if result.speedup is None or result.speedup_e2e is None:
+        return [text]
+    token, request = _faster(result.speedup, "a token comes"), _faster(result.speedup_e2e, "a request is answered")
+    return [f"{text}; against the same requests without drafting {token}, {request}"]
+
+
+def _faster(times: float, what: str) -> str:
+    return f"{what} {times:.2f}x as fast" if times >= 1 else f"{what} {times:.2f}x as fast, which is slower"
+
+
+def _crossover(result: SimulationResult) -> list[str]:
+    """Return up to which load drafting pays."""
+    curve = result.sweep
+    if curve is None or result.method is None:
+        return []
+    loses = next((one for one in curve.points if one.speedup_e2e is not None and one.speedup_e2e < 1), None)
+    if loses is None or loses.speedup_e2e is None:
+        return [f"{_drafting(result)} pays at every value of the sweep"]
+    pays = curve.drafting_pays_up_to
+    lost = f"at {curve.variable} {loses.value:g} a request takes {1 / loses.speedup_e2e:.2f}x as long as without it"
+    return [
+        f"{_drafting(result)} pays "
+        + (f"up to {curve.variable} {pays:g}: " if pays is not None else "nowhere: ")
+        + lost
+    ]
 
 
 def _best(result: SimulationResult, where: str) -> str:
@@ -212,11 +282,19 @@ def _drawing(result: SimulationResult, width: int, *, named: bool) -> str:
         ("Requests that wait for a place, over time", [one.num_waiting for one in moments], "waiting"),
     ]
     lines = [f"{_where(result)}:"] if named else []
-    whose = f" ({result.compare[0].policy})" if result.compare else ""
+    whose = f" ({_whose(result)})" if result.compare else ""
     for title, heights, unit in charts:
         if max(heights) >= _SEEN:
             lines.append(f"{title}{whose}\n{columns_drawn(heights, unit, end, width=width)}")
     return "\n".join(lines)
+
+
+def _whose(result: SimulationResult) -> str:
+    """Return of which of several runs the drawing is."""
+    first = result.compare[0]
+    if first.method is None:
+        return str(first.policy)
+    return f"{first.policy}, with drafting" if _several_policies(result) else "with drafting"
 
 
 _SEEN = 0.05
@@ -245,6 +323,10 @@ def _seconds(value: object) -> str:
 
 def _rate(value: object) -> str:
     return (f"{value:,.0f}" if value >= _HUNDRED else f"{value:.3g}") if isinstance(value, int | float) else str(value)
+
+
+def _factor(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, int | float) else str(value)
 
 
 def _percent(value: object) -> str:

@@ -39,11 +39,13 @@ class Load:
     contents: Ints | None = None
     parents: Sequence[int] = ()
     sizes_tokens: Sequence[int] = ()
+    numbers: Ints | None = None
+    """What each is called in draws of chance; None: its place."""
 
     def __post_init__(self) -> None:
         """Check what a reader of files has checked before."""
         count = len(self.arrival_ps)
-        columns = [self.prompt_tokens, self.output_tokens, self.allowed_tokens, self.contents]
+        columns = [self.prompt_tokens, self.output_tokens, self.allowed_tokens, self.contents, self.numbers]
         lengths = [len(column) for column in columns if column is not None]
         if any(length != count for length in lengths):
             raise ValueError(f"columns of {lengths} entries for {count} arrivals")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from infcalc.simulation.fast.parts import Holding, PrivateRun
+    from infcalc.simulation.fast.agenda import Ints
+    from infcalc.simulation.fast.drawn import DrawnRounds
+    from infcalc.simulation.fast.parts import Holding, Node, PrivateRun
 
 NEVER = -1
 """A moment that has not come."""
@@ -29,12 +31,20 @@ class Flight:
     scheduled_ps = first_token_ps = last_token_ps = NEVER
     num_preemptions = computed_tokens = hit_tokens = first_hit_tokens = 0
     num_held_blocks = 0
-    """Blocks of its reservation; 0 where it holds just those of its cached tokens."""
+    """Blocks of its reservation; 0 where it holds just those of its cached tokens. With drafts: those it holds."""
+    num_rounds = 0
+    """Rounds of drafting up to its last preemption."""
+    rounds: DrawnRounds | None = None
+    """While it decodes with drafts, from where it began to."""
+    spared: Ints | None = None
+    """Tokens that its rounds leave out where the longest sequence ends; None: none."""
     num_shared_blocks = 0
     is_open = False
     """It decodes, and others may find what it has written."""
     holdings: list[Holding] | None = None
     private: PrivateRun | None = None
+    own: Node | None = None
+    """What it alone can find, where blocks may have copies."""
 
     def __init__(  # noqa: PLR0917 - called for every request
         self, index: int, arrival_ps: int, prompt_tokens: int, output_tokens: int, room_tokens: int, content: int

@@ -17,24 +17,26 @@ Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 Gate: TypeAlias = Callable[[Ints, Ints, Ints], tuple[Ints, Ints, Flags]]
 """From prompt, answer and allowed tokens: the answer's tokens, the allowed ones, and who is let in."""
+_ENDLESS_TOKENS = 2**60
 
 
 def gate_of(scheduler: Scheduler) -> Gate:
     """Return who is let in, as numbers; :func:`reason_of` has the scheduler itself say why."""
-    size, num_blocks = scheduler.kv.block_tokens, scheduler.num_blocks
+    size, num_blocks, ahead = scheduler.kv.block_tokens, scheduler.num_blocks, scheduler.drafts.num_slots - 1
     if not isinstance(scheduler, VllmScheduler):
-        return lambda prompt, answer, allowed: (answer, allowed, -(-(prompt + allowed - 1) // size) <= num_blocks)
+        return lambda prompt, answer, allowed: (answer, allowed, -(-(prompt + allowed + ahead) // size) <= num_blocks)
     limits = scheduler.limits
     most_tokens = (num_blocks - int(limits.watermark_fraction * num_blocks)) * size
-    if not limits.chunked_prefill:
-        most_tokens = min(most_tokens, limits.budget_tokens)
+    most_at_once = _ENDLESS_TOKENS if limits.chunked_prefill else limits.budget_tokens
     length = limits.max_model_len
+    longest = _ENDLESS_TOKENS if length is None else length
 
     def vllm(prompt: Ints, answer: Ints, allowed: Ints) -> tuple[Ints, Ints, Flags]:
         if length is not None:
             allowed = np.minimum(allowed, length - prompt)
         # Where the prompt alone is too long, nothing is allowed.
-        return np.minimum(answer, allowed), allowed, (allowed > 0) & (prompt + allowed - 1 <= most_tokens)
+        fits = (allowed > 0) & (np.minimum(prompt + allowed + ahead, longest) <= most_tokens)
+        return np.minimum(answer, allowed), allowed, fits & (prompt + allowed - 1 <= most_at_once)
 
     return vllm
 

@@ -6,6 +6,10 @@ only a flight that was preempted looks for them again. Free blocks that cannot b
 findable ones in the order in which they were given back, each flight's last block first
 (:mod:`infcalc.kvcache.block_pool`). Of several copies the oldest is found. Hence, wherever a block can be found, all
 before it can.
+
+With ``drops_last`` the last block that is found is computed again, as heads that draft need it: it is left where it
+lies, and a copy comes beside it. What a flight that was preempted had for itself is then a node of its own, for it may
+have copies too.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ class PrefixBlocks:
 
     __slots__ = (
         "_chains",
+        "_drops_last",
         "_nodes",
         "_num_blank",
         "_num_open",
@@ -35,10 +40,19 @@ class PrefixBlocks:
 
     finds = True
 
-    def __init__(self, num_blocks: int, block_tokens: int, parents: Sequence[int], sizes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        block_tokens: int,
+        parents: Sequence[int],
+        sizes: Sequence[int],
+        *,
+        drops_last: bool = False,
+    ) -> None:
         self.num_blocks = self.num_free = num_blocks
         self.block_tokens = block_tokens
         self.num_evictions = 0
+        self._drops_last = drops_last
         self._num_blank = num_blocks
         """Free blocks that cannot be found."""
         self._ring = Ring()
@@ -64,6 +78,11 @@ class PrefixBlocks:
             node = self._nodes[content]
             found = self._chains[content] = (*above, node) if node.high > node.low else above
         return found
+
+    def _path(self, flight: Flight) -> tuple[Node, ...]:
+        """Return the nodes that a flight may find blocks in, or fill."""
+        chain = self._chain(flight.content)
+        return chain if flight.own is None else (*chain, flight.own)
 
     # What is handed out
 
@@ -105,8 +124,14 @@ class PrefixBlocks:
     def match(self, flight: Flight, num_tokens: int, num_steps: int) -> tuple[int, int]:
         """Return the blocks that are found of the first tokens, and how many of them nobody holds."""
         most = most_hit_blocks(num_tokens, self.block_tokens)
+        found = self._match(flight, most, num_steps)
+        if self._drops_last and found[0]:
+            return self._match(flight, found[0] - 1, num_steps)
+        return found
+
+    def _match(self, flight: Flight, most: int, num_steps: int) -> tuple[int, int]:
         found = num_free = 0
-        for node in self._chain(flight.content):
+        for node in self._path(flight):
             if node.open:
                 self._publish_open(node, num_steps)
             for part in node.parts:
@@ -126,7 +151,7 @@ class PrefixBlocks:
     def admit(self, flight: Flight, num_hit_blocks: int, num_blocks: int) -> None:
         """Give ``num_blocks`` to a flight, the found ones included."""
         holdings = flight.holdings = []
-        chain = self._chain(flight.content)
+        chain = self._path(flight)
         flight.num_shared_blocks = chain[-1].high if chain else 0
         held = 0
         for node in chain:
@@ -162,7 +187,7 @@ class PrefixBlocks:
             return
         high = flight.cached_tokens // self.block_tokens
         if high > low:
-            for node in self._chain(flight.content):
+            for node in self._path(flight):
                 if node.low >= high:
                     break
                 if node.open:
@@ -266,13 +291,28 @@ class PrefixBlocks:
 
     def _give_back(self, flight: Flight, num_blocks: int, *, again: bool) -> None:
         last = self._ring.last
-        if again:
+        if again and self._drops_last:
+            self._own(flight, num_blocks)
+        elif again:
             flight.private = PrivateRun(num_blocks, wanted=True)
             self._ring.put_last(flight.private)
         elif isinstance(last, PrivateRun) and not last.wanted:
             last.num_blocks += num_blocks
         else:
             self._ring.put_last(PrivateRun(num_blocks, wanted=False))
+
+    def _own(self, flight: Flight, num_blocks: int) -> None:
+        """Make blocks that nobody else can find part of a node that the flight will look in."""
+        low = flight.num_shared_blocks
+        node = flight.own
+        if node is None:
+            node = flight.own = Node(low, low)
+        node.high = low + num_blocks
+        part = Part(node, low, node.high)
+        copy = Copy(part, flight.serial, 0)
+        part.copies.append(copy)
+        node.parts.append(part)
+        self._ring.put_last(copy)
 
 
 def _held_once(part: Part) -> bool:

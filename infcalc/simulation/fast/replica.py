@@ -7,6 +7,7 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import Protocol
 
+from infcalc.simulation.chance import RoundCounts
 from infcalc.simulation.fast.blocks import CountedBlocks
 from infcalc.simulation.fast.decoding import stretch_of
 from infcalc.simulation.fast.flight import NEVER, Flight
@@ -14,8 +15,8 @@ from infcalc.simulation.fast.intervals import TIMES_BITS
 from infcalc.simulation.fast.prefixes import PrefixBlocks
 from infcalc.simulation.timing import AffineTimer, Line
 
-_SERIAL_BITS = 40
-_SERIAL_MASK = (1 << _SERIAL_BITS) - 1
+SERIAL_BITS = 40
+_SERIAL_MASK = (1 << SERIAL_BITS) - 1
 
 
 class Listener(Protocol):
@@ -109,6 +110,11 @@ class FastReplica(ABC):
     def num_free_blocks(self) -> int:
         """Blocks that can be had."""
         return self.blocks.num_free
+
+    @property
+    def rounds(self) -> RoundCounts:
+        """What was drafted so far, by those who decode no more."""
+        return RoundCounts()
 
     @property
     def busy_ps(self) -> int:
@@ -218,16 +224,22 @@ class FastReplica(ABC):
             flight.first_token_ps = self.now_ps
         else:
             self._waited(self.now_ps - flight.last_token_ps)
-        # It decodes from the next step on.
+        self._begin_decoding(flight, cached)
+
+    def _begin_decoding(self, flight: Flight, cached: int) -> None:
+        """Take a flight, of which all but the last token is cached, among those who decode from the next step on."""
         steps, serial = self.num_steps, flight.serial
         lead = flight.lead = steps - cached
         flight.end_step = end = steps + flight.output_tokens - (cached + 1 - flight.prompt_tokens)
-        heappush(self._ends, end << _SERIAL_BITS | serial)
+        self._push_end(end, serial)
         self._num_decodes += 1
         self._context_tokens += cached
         self._residues[-lead % self._block_tokens] += 1
         if flight.num_shared_blocks > cached // self._block_tokens:
             self.blocks.open(flight)
+
+    def _push_end(self, end_step: int, serial: int) -> None:
+        heappush(self._ends, end_step << SERIAL_BITS | serial)
 
     def _part(self, flight: Flight, lead: int) -> None:
         """Take a flight out of those who decode."""
@@ -243,11 +255,11 @@ class FastReplica(ABC):
 
     def _end_due(self) -> None:
         """Take those out of who have got their last token, in the order of their admission."""
-        ends, running, due = self._ends, self.running, (self.num_steps + 1) << _SERIAL_BITS
+        ends, running, due = self._ends, self.running, (self.num_steps + 1) << SERIAL_BITS
         while ends and ends[0] < due:
             key = heappop(ends)
             flight = running.get(key & _SERIAL_MASK)
-            if flight is not None and flight.end_step == key >> _SERIAL_BITS and flight.lead is not None:
+            if flight is not None and flight.end_step == key >> SERIAL_BITS and flight.lead is not None:
                 self._part(flight, flight.lead)
                 flight.last_token_ps = self.now_ps
                 self._complete(flight)
@@ -287,21 +299,24 @@ class FastReplica(ABC):
         line = self._lines[num_decodes] = self._timer.line(num_decodes, context)
         return line
 
+    def _first_end(self) -> int:
+        """Return the first entry of the heap that is not stale; there is one."""
+        ends, running = self._ends, self.running
+        while True:
+            key = ends[0]
+            flight = running.get(key & _SERIAL_MASK)
+            if flight is not None and flight.end_step == key >> SERIAL_BITS:
+                return key
+            heappop(ends)
+
     def _run_steady(self, limit_ps: int) -> None:
         """Compute steps that only decode, up to the first that ends somebody, another line, or ``limit_ps``."""
-        ends, running = self._ends, self.running
-        key = ends[0]
-        while True:
-            flight = running.get(key & _SERIAL_MASK)
-            if flight is not None and flight.end_step == key >> _SERIAL_BITS:
-                break
-            heappop(ends)
-            key = ends[0]
+        running, key = self.running, self._first_end()
         num_decodes, context, steps = self._num_decodes, self._context_tokens, self.num_steps
         line = self._lines.get(num_decodes)
         if line is None or not line.first_tokens <= context <= line.last_tokens:
             line = self._line(num_decodes, context)
-        most = min((line.last_tokens - context) // num_decodes + 1, (key >> _SERIAL_BITS) - steps)
+        most = min((line.last_tokens - context) // num_decodes + 1, (key >> SERIAL_BITS) - steps)
         blocks = self.blocks
         first_ps = line.base_ps + line.ps_per_token * context
         more_ps = line.ps_per_token * num_decodes

@@ -80,7 +80,7 @@ class VllmReplica(FastReplica):
             flight = waiting[0]
             num_tokens = flight.num_tokens
             num_hit = num_free_hit = hit = 0
-            if flight.content >= 0 or flight.private is not None:
+            if flight.content >= 0 or flight.private is not None or flight.own is not None:
                 num_hit, num_free_hit = blocks.match(flight, num_tokens, self.num_steps)
                 hit = num_hit * size
             share = self._wanted(num_tokens - hit)

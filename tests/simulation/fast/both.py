@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from infcalc.scheduling.scheduler import Scheduler
 from infcalc.scheduling.sequence import Sequence
 from infcalc.scheduling.step_plan import StepPlan
+from infcalc.simulation.chance import AcceptanceChance
 from infcalc.simulation.fast.columns import load_of
 from infcalc.simulation.fast.recorder import Recorder
 from infcalc.simulation.fast.run import run_fast
@@ -32,23 +33,27 @@ class Written:
     num_evictions: int
 
 
-def plainly(make: Callable[[], Scheduler], load: list[Request], timer: AffineTimer) -> Written:
+def plainly(
+    make: Callable[[], Scheduler], load: list[Request], timer: AffineTimer, chance: AcceptanceChance | None = None
+) -> Written:
     scheduler = make()
     steps: list[StepRecord] = []
     last: dict[int, int] = {}
     intervals: Counter[int] = Counter()
     update = scheduler.update
 
-    def watched(plan: StepPlan, produced: Mapping[int, int]) -> tuple[Sequence, ...]:
+    def watched(
+        plan: StepPlan, produced: Mapping[int, int], accepted: Mapping[int, int] | None = None
+    ) -> tuple[Sequence, ...]:
         end_ps = steps[-1].start_ps + steps[-1].duration_ps
         for key in produced:
             if key in last:
                 intervals[end_ps - last[key]] += 1
             last[key] = end_ps
-        return update(plan, produced)
+        return update(plan, produced, accepted)
 
     scheduler.update = watched  # type: ignore[method-assign]
-    records = run_step_by_step(scheduler, load, timer, observe=steps.append)
+    records = run_step_by_step(scheduler, load, timer, chance=chance, observe=steps.append)
     computing = [step for step in steps if step.shape.num_sequences]
     return Written(
         records=records,
@@ -62,9 +67,11 @@ def plainly(make: Callable[[], Scheduler], load: list[Request], timer: AffineTim
     )
 
 
-def quickly(make: Callable[[], Scheduler], load: list[Request], timer: AffineTimer) -> Written:
+def quickly(
+    make: Callable[[], Scheduler], load: list[Request], timer: AffineTimer, chance: AcceptanceChance | None = None
+) -> Written:
     recorder = Recorder()
-    replica = run_fast(make(), load_of(load), timer, recorder)
+    replica = run_fast(make(), load_of(load), timer, recorder, chance=chance)
     intervals: Counter[int] = Counter()
     for first, more, count, requests in recorder.intervals:
         for place in range(count):

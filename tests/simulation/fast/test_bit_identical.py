@@ -109,9 +109,8 @@ def test_a_steady_timer_is_the_unit_step() -> None:
         SarathiScheduler(KvCacheManager(10, 4), max_num_seqs=2, chunk_tokens=8),
         VllmScheduler(KvCacheManager(10, 4), VllmLimits(max_num_seqs=2, budget_tokens=8, order=Order.PRIORITY)),
         StaticScheduler(KvCacheManager(10, 4, window_tokens=8), max_num_seqs=2),
-        StaticScheduler(KvCacheManager(10, 4, drop_last_hit=True), max_num_seqs=2),
     ],
-    ids=["sarathi", "priority", "window", "draft-head"],
+    ids=["sarathi", "priority", "window"],
 )
 def test_rules_that_are_not_known_in_aggregate_are_refused(scheduler: Scheduler) -> None:
     assert not is_fast(scheduler)
