@@ -105,7 +105,7 @@ class StepTimer:
 
     def __init__(self, seconds: StepSeconds, *, in_blocks: bool = False) -> None:
         self._prices = Prices(seconds, in_blocks=in_blocks)
-        self._lines: dict[tuple[int, int], Line] = {}
+        self._lines: dict[tuple[int, int, int], Line] = {}
         self._prompts: dict[tuple[int, int, int], Line] = {}
         self._divisions: dict[tuple[int, int], tuple[float, float, float, float]] = {}
         self._cached: dict[tuple[int, int, int, int], tuple[float, float, float, float]] = {}
@@ -119,11 +119,13 @@ class StepTimer:
         """Return the line of ``num_decodes`` that holds at a total context of ``total_tokens``."""
         if not num_decodes:
             return _NOBODY
-        low, high = marks(total_tokens // num_decodes, CONTEXT_BITS, LEAST_CONTEXT_BITS)
-        key = (num_decodes, low)
+        mean_tokens = total_tokens // num_decodes
+        # As `marks` has it, without a call: who runs is asked in every other step.
+        shift = max(LEAST_CONTEXT_BITS, mean_tokens.bit_length() - CONTEXT_BITS - 1)
+        key = (num_decodes, shift, mean_tokens >> shift)
         found = self._lines.get(key)
         if found is None:
-            found = self._lines[key] = self._line(num_decodes, low, high)
+            found = self._lines[key] = self._line(num_decodes, *marks(mean_tokens, CONTEXT_BITS, LEAST_CONTEXT_BITS))
         return found
 
     def _line(self, num_decodes: int, low: int, high: int) -> Line:
