@@ -8,7 +8,7 @@ whichever is furthest behind takes one step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import TypeAlias
 
 import numpy as np
@@ -119,8 +119,8 @@ class _Run:
         self._placed = [_NEVER] * len(load)
         self._now_ps = 0
         self._num_ended = 0
-        self._num_sent = 0
-        """Requests that were sent or are to be, and arrivals: counts events, in the order in which they were made."""
+        self._num_made = 0
+        """Counts events that send or reach: what was made first goes first."""
         self._events: list[_Event] = []
 
     def serve(self, progress: Callable[[int, int], None] | None) -> None:
@@ -128,7 +128,6 @@ class _Run:
         events, total = self._events, len(self._load)
         for moment, index in self._senders.at_first():
             self._push(moment, Rank.SENT, 0, index)
-        heapify(events)
         moments, every, read_ps = 0, 1, 0
         while True:
             until_ps = events[0][0] if events else _END_OF_TIME_PS
@@ -201,8 +200,8 @@ class _Run:
             heappush(self._events, (end_ps, Rank.ENDED, order, place, index))
 
     def _push(self, moment_ps: int, rank: Rank, place: int, index: int) -> None:
-        self._num_sent += 1
-        heappush(self._events, (moment_ps, rank, (self._num_sent,), place, index))
+        self._num_made += 1
+        heappush(self._events, (moment_ps, rank, (self._num_made,), place, index))
 
     def _sent(self, index: int) -> None:
         now_ps = self._sent_ps[index] = self._now_ps
