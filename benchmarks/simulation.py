@@ -2,7 +2,7 @@
 
 One trace: requests at random times (Poisson), lengths lognormal, about 500 in and 240 out, Llama 3 8B on one A100, 256
 sequences, 2,048 tokens per step, 28,000 blocks of 16. Each run is a process of its own, and runs that
-are compared take turns.
+are compared take turns. ``clients`` is a closed loop: each sends its next request when it has its answer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from infcalc.api.replicas import step_timer
 from infcalc.api.speed import machine_of, site_of
 from infcalc.kvcache.manager import KvCacheManager
 from infcalc.scheduling.vllm import VllmLimits, VllmScheduler
+from infcalc.simulation.by_events import by_events
 from infcalc.simulation.fast.columns import Load
 from infcalc.simulation.fast.moments import MomentRecorder
 from infcalc.simulation.fast.recorder import Recorder
@@ -27,6 +28,7 @@ from infcalc.simulation.fast.run import run_fast
 from infcalc.simulation.fast.samples import interval_quantiles, quantiles
 from infcalc.simulation.oracle import run_step_by_step
 from infcalc.simulation.request import Request, Span
+from infcalc.simulation.sending import Sending
 
 PS_PER_S = 10**12
 SHARES = (0.5, 0.9, 0.99)
@@ -34,6 +36,7 @@ RATE_PER_S = 12.0
 BUSY_RATE_PER_S = 33.0
 BUSY_SHARED_RATE_PER_S = 40.0
 """About 100 sequences decode at once."""
+CLIENTS = 104
 REPEATS = 5
 NUM_PREFIXES = 20
 PREFIX_TOKENS = 250
@@ -81,7 +84,8 @@ def once(kind: str, count: int, rate_per_s: float, repeats: int) -> None:
     """Run one simulation with all its figures, and print them; the loop's time is the best of ``repeats``."""
     ask = Ask(models=("llama3-8b",), gpus=("a100-80gb",))
     catalog = load(ask)
-    timer = step_timer(machine_of(site_of(ask, next(iter(resolve(ask, catalog))), catalog)))
+    machine = machine_of(site_of(ask, next(iter(resolve(ask, catalog))), catalog))
+    timer = step_timer(machine, in_blocks=True)
     shared = kind == "shared"
     scheduler = VllmScheduler(
         KvCacheManager(28_001, 16, prefix_caching=shared or kind == "cached"),
@@ -95,6 +99,18 @@ def once(kind: str, count: int, rate_per_s: float, repeats: int) -> None:
         loop_s = time.process_time() - start
         ttft = np.array([one.first_token_ps - one.arrival_ps for one in records if one.first_token_ps is not None])
         figures: dict[str, object] = {"ttft_ps": quantiles(ttft, SHARES), "loop_s": loop_s}
+    elif kind == "clients":
+        start = time.process_time()
+        run = by_events(lambda: scheduler, requests, timer, Sending(times_ps=[0] * count, num_clients=CLIENTS))
+        loop_s = time.process_time() - start
+        done, lane = run.finished, run.replicas[0]
+        figures = {
+            "ttft_ps": quantiles(done.first_token_ps - run.sent_ps, SHARES),
+            "itl_ps": interval_quantiles(run.interval_runs, SHARES),
+            "batch": lane.end.live_ps / lane.busy_ps,
+            "steps": lane.num_steps,
+            "loop_s": loop_s,
+        }
     else:
         loop_s = float("inf")
         for _ in range(repeats):
@@ -154,6 +170,7 @@ def main() -> None:
     for kind, rate in (("plain", BUSY_RATE_PER_S), ("cached", BUSY_RATE_PER_S), ("shared", BUSY_SHARED_RATE_PER_S)):
         row(kind, 20_000, rate, REPEATS)
         row(kind, 100_000, rate)
+    row("clients", 20_000, BUSY_RATE_PER_S)
     pairs = [(row("plain", 10_000, RATE_PER_S), row("oracle", 10_000, RATE_PER_S)) for _ in range(2)]
     print(f"step by step costs {sum(slow for _, slow in pairs) / sum(quick for quick, _ in pairs):.1f} times as much")
     hundred = [row("plain", 100_000, RATE_PER_S) for _ in range(2)]

@@ -12,7 +12,7 @@ from infcalc.speculation.priced import fixed_s
 if TYPE_CHECKING:
     from infcalc.api.rounds import Passes, Rig
     from infcalc.api.speed import Machine
-    from infcalc.simulation.timing import StepSeconds
+    from infcalc.simulation.prices import Floats, StepSeconds
     from infcalc.speculation.priced import Drafting
 
 
@@ -40,8 +40,15 @@ def round_seconds(machine: Machine, rig: Rig, drafting: Drafting, passes: Passes
     more_s = offload_s + fixed_s(drafting, target_timer(rig))
 
     def seconds(
-        *, num_decodes: float, context_tokens: float, num_prefills: float, new_tokens: float, cached_tokens: float
+        *,
+        num_decodes: float | Floats,
+        context_tokens: float | Floats,
+        num_prefills: float,
+        new_tokens: float | Floats,
+        cached_tokens: float,
     ) -> float:
+        # One step at a time: heads are not priced by the array.
+        num_decodes, context_tokens, new_tokens = float(num_decodes), float(context_tokens), float(new_tokens)
         step_s = clock.step_s(
             num_decodes=num_decodes * verified if expands else num_decodes,
             context_tokens=context_tokens,

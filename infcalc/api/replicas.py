@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from infcalc.api.speed import Machine
     from infcalc.scheduling.scheduler import Scheduler
+    from infcalc.simulation.prices import Floats
 
 
 class Policy(StrEnum):
@@ -150,14 +151,15 @@ def _scheduler(policy: Policy, seating: Seating) -> Scheduler:
             assert_never(policy)
 
 
-def step_timer(machine: Machine) -> StepTimer:
+def step_timer(machine: Machine, *, in_blocks: bool = False) -> StepTimer:
     """Return the timer of one lane of a deployment: the clock that ``estimate`` asks, at the pace of a full pipeline.
 
-    Weights that come from the host in every step are added.
+    Weights that come from the host in every step are added. ``in_blocks``: for runs of many requests; takes numpy.
     """
     clock, more_s = machine.clock.full(), machine.offload_s
 
-    def seconds(**step: float) -> float:
-        return float(clock.step_s(**step)) + more_s
+    def seconds(**step: float | Floats) -> float | Floats:
+        found: float | Floats = clock.step_s(**step) + more_s
+        return found
 
-    return StepTimer(seconds)
+    return StepTimer(seconds, in_blocks=in_blocks)

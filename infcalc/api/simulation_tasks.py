@@ -20,6 +20,7 @@ from infcalc.simulation.timing import StepTimer
 
 if TYPE_CHECKING:
     from infcalc.api.simulation_runs import Progress
+    from infcalc.simulation.prices import Floats
     from infcalc.workload.trace import Trace
 
 _NONE = np.zeros(0, dtype=np.int64)
@@ -104,9 +105,7 @@ def tasks_of(place: Place, trace: Trace) -> tuple[RunTask, ...]:
 
 
 def _expected_s(place: Place, policy: Policy, num_requests: int) -> float:
-    load = place.asked.load
-    waits = load.num_clients is not None or load.turns is not None
-    quick = policy in _IN_AGGREGATE and not place.asked.step_by_step and not waits
+    quick = policy in _IN_AGGREGATE and not place.asked.step_by_step
     return num_requests / (_REQUESTS_PER_S if quick else _STEPPED_REQUESTS_PER_S)
 
 
@@ -164,5 +163,5 @@ def _light(ran: Ran) -> Ran:
     )
 
 
-def _unpriced(**step: float) -> float:
+def _unpriced(**step: float | Floats) -> float:
     raise AssertionError(f"a run that was made is not priced again: {step}")

@@ -174,6 +174,27 @@ class Lane:
                     Meter(now_ps=now_ps, held_block_ps=replica.held_block_ps, live_ps=replica.running_ps)
                 )
 
+    @property
+    def records(self) -> Recorder:
+        """The records of its requests.
+
+        Raises:
+            AssertionError: none are kept.
+
+        """
+        if isinstance(self.recorder, MomentRecorder):
+            raise AssertionError("records were not to be kept")  # noqa: TRY004 - it is the caller who is wrong
+        return self.recorder
+
+    @property
+    def num_readings(self) -> int:
+        """How often the meter was read."""
+        return len(self._curve)
+
+    def thin(self) -> None:
+        """Forget every second reading."""
+        del self._curve[1::2]
+
     def totals(self) -> Totals:
         """Return the sums up to here."""
         self.read(self.replica.now_ps)

@@ -31,9 +31,9 @@ def stretch_of(  # noqa: PLR0917 - called for every run of steps
     (3, 33, 2, 111)
     """
     if most_steps > _SHORT_STEPS:
-        if residues is not None:
-            most_steps = _affordable(residues, num_steps, most_steps, num_free)
         most_steps = _steps_before(first_ps, more_ps, most_steps, limit_ps)
+        if most_steps > _SHORT_STEPS and residues is not None:
+            most_steps = _affordable(residues, num_steps, most_steps, num_free)
         if most_steps > _SHORT_STEPS:
             return _closed(first_ps, more_ps, most_steps, residues, num_steps, num_held)
     count = lasted = taken = held_ps = 0
@@ -65,9 +65,13 @@ def _sum_ps(first_ps: int, more_ps: int, count: int) -> int:
 
 def _steps_before(first_ps: int, more_ps: int, most_steps: int, limit_ps: int) -> int:
     """Return how many steps begin before the limit."""
-    if _sum_ps(first_ps, more_ps, most_steps - 1) < limit_ps:
+    if most_steps == 1 or _sum_ps(first_ps, more_ps, most_steps - 1) < limit_ps:
         return most_steps
-    low, high = 1, most_steps - 1
+    # No fewer than if all took the longest, no more than if all took the shortest: mostly that is one number.
+    last_ps = first_ps + more_ps * (most_steps - 1)
+    short_ps, long_ps = (first_ps, last_ps) if more_ps >= 0 else (last_ps, first_ps)
+    low = max(1, -(-limit_ps // long_ps))
+    high = min(most_steps - 1, -(-limit_ps // short_ps)) if short_ps > 0 else most_steps - 1
     while low < high:
         middle = (low + high) // 2
         if _sum_ps(first_ps, more_ps, middle) >= limit_ps:
