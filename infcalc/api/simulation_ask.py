@@ -33,7 +33,8 @@ class SimulationAsk:
 
     ``policy``: who computes what in a step, as the engine does without it; ``compared`` are several, side by side.
     ``contiguous``: under static and continuous batching each request reserves the longest sequence, as engines without
-    paging do. ``slo`` are limits that each request is held to (``ttft=500ms``), or of a percentile (``ttft-p95=1s``).
+    paging do. Without ``keep_requests`` nothing is kept of each request but samples: the same answer in less memory.
+    ``slo`` are limits that each request is held to (``ttft=500ms``), or of a percentile (``ttft-p95=1s``).
     """
 
     load: WorkloadAsk = WorkloadAsk()
@@ -48,6 +49,7 @@ class SimulationAsk:
     slo: tuple[Objective, ...] = ()
     sweep: Sweep | None = None
     save_requests: str | None = None
+    keep_requests: bool = True
     draft: DraftAsk | None = None
     """How answers are drafted; None: a token at a time."""
 
@@ -63,10 +65,7 @@ def check_simulation(asked: SimulationAsk) -> None:
         raise UsageError("a policy beside several", place="--policy", hint="name all in --compare, or one in --policy")
     if asked.sweep is not None:
         _check_sweep(asked, asked.sweep)
-    if asked.draft is not None:
-        from infcalc.api.drafted_load import check_drafted  # noqa: PLC0415 - only with drafts
-
-        check_drafted(asked.draft)
+    _check_draft(asked.draft)
     for one in asked.slo:
         if one.quantity not in _OF_REQUESTS:
             raise UsageError(
@@ -82,8 +81,19 @@ def check_simulation(asked: SimulationAsk) -> None:
         )
     if asked.router is not None:
         router_of(asked)
+    if asked.save_requests is not None and not asked.keep_requests:
+        raise UsageError(
+            "requests are to be saved, and not kept", place="--save-requests", hint="drop --no-requests to save them"
+        )
     if asked.save_requests is not None and (asked.sweep is not None or len(asked.compared) > 1):
         raise UsageError("requests of several runs", place="--save-requests", hint="simulate one alone to save it")
+
+
+def _check_draft(draft: DraftAsk | None) -> None:
+    if draft is not None:
+        from infcalc.api.drafted_load import check_drafted  # noqa: PLC0415 - only with drafts
+
+        check_drafted(draft)
 
 
 def _check_sweep(asked: SimulationAsk, sweep: Sweep) -> None:
@@ -112,7 +122,7 @@ def policies_for(asked: SimulationAsk, engine: str) -> tuple[Policy, ...]:
     """
     names = asked.compared or ((asked.policy,) if asked.policy is not None else ())
     if names:
-        return policies_of(names)
+        return policies_of(names, "--compare" if asked.compared else "--policy")
     return (_OF_ENGINES.get(engine, Policy.CONTINUOUS),)
 
 

@@ -55,6 +55,8 @@ class Setting:
     router: RouterKind = RouterKind.ROUND_ROBIN
     contiguous: bool = False
     step_by_step: bool = False
+    keep_requests: bool = True
+    """Where steps are in aggregate: whether anybody asks for each request."""
     chance: AcceptanceChance | None = None
     """How many drafts of a round are accepted; None: nothing is drafted."""
 
@@ -77,6 +79,7 @@ def run_of(setting: Setting, load: Load, progress: Progress | None = None) -> Ga
                 front_end=setting.front_end,
                 chance=setting.chance,
                 progress=progress,
+                keep_requests=setting.keep_requests,
             )
     return _every_step(setting, load, progress)
 
@@ -92,7 +95,7 @@ def _columns(load: Load, allowed: Ints | None) -> Columns:
     """Return a load as steps in aggregate take it."""
     tree = None if load.sharing is None else load.sharing.tree
     return Columns(
-        arrival_ps=np.array(load.sending.times_ps, dtype=np.int64),
+        arrival_ps=np.asarray(load.sending.times_ps, dtype=np.int64),
         prompt_tokens=load.prompt_tokens,
         output_tokens=load.output_tokens,
         allowed_tokens=allowed,

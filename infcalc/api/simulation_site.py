@@ -15,6 +15,7 @@ from infcalc.api.simulation_nouns import RunResult, SimulationResult
 from infcalc.api.simulation_results import outcomes_of, result_of
 from infcalc.api.simulation_runs import Setting, run_of
 from infcalc.frozen import frozen
+from infcalc.units import HOURS_PER_MONTH
 
 if TYPE_CHECKING:
     from infcalc.api.costing import Rent, Terms
@@ -104,6 +105,7 @@ class Place:
             contiguous=asked.contiguous,
             step_by_step=asked.step_by_step,
             chance=None if drafted is None else drafted.chance(asked.load.seed or 0),
+            keep_requests=asked.keep_requests,
         )
         load = load_of(trace, limit_of(self.site.deployment))
         gathered = run_of(setting, load, progress)
@@ -121,6 +123,8 @@ class Place:
         """Return the result without a run."""
         deployment, seating = self.site.deployment, self.seats.seating
         pace = None if self.machinery is None else self.machinery.pace
+        hours = HOURS_PER_MONTH * deployment.parallelism.num_gpus * self.num_replicas
+        rent = None if self.machinery is None else self.rent
         return SimulationResult(
             model=deployment.model.name,
             gpu=deployment.gpu.name,
@@ -135,6 +139,9 @@ class Place:
             missing_bytes=self.seats.missing_bytes,
             cache_tokens=seating.cache_tokens,
             max_num_seqs=seating.max_num_seqs,
+            usd_per_month=None if rent is None else rent.usd_per_hour * hours,
+            usd_per_month_low=None if rent is None else rent.usd_per_hour_low * hours,
+            usd_per_month_high=None if rent is None else rent.usd_per_hour_high * hours,
             step_time_low_fraction=None if pace is None else pace.low,
             step_time_high_fraction=None if pace is None else pace.high,
         )
