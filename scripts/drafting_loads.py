@@ -22,10 +22,6 @@ from infcalc.api.workload_ask import WorkloadAsk
 FIGURES = Path(__file__).resolve().parents[1] / "tests" / "published" / "drafting_under_load.yaml"
 _STAGE_S = 60
 _LEAST_REQUESTS = 60
-_GAIN = (
-    "How many times as fast with drafting (below 1: slower): time per token where requests come at a rate, else "
-    "throughput."
-)
 
 
 def published() -> dict[str, Any]:
@@ -118,7 +114,10 @@ def section() -> list[str]:
         lines.append(f"| {kind} | {told} | {measured:.1f} per s | {simulated:.1f} per s | {error:+.0%} |")
     lines += [
         "",
-        f"{_GAIN} {sum(sides)} of {len(sides)} are on the right side.",
+        (
+            "How many times as fast with drafting (below 1: slower): time per token where requests come at a rate, "
+            f"else throughput. {sum(sides)} of {len(sides)} are on the right side."
+        ),
         "",
         "| case | load | measured | simulated | assumed |",
         "|---|---|---:|---:|---|",

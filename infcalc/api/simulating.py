@@ -26,8 +26,6 @@ from infcalc.spec.explain import Input
 
 # What loads numpy is imported where a run begins: what is refused needs none of it.
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from infcalc.api.executing import Executor
     from infcalc.api.simulation_nouns import RunResult
     from infcalc.api.simulation_runs import Progress
@@ -151,7 +149,7 @@ def _at_place(
         result, ran = _compared(place, described, traced, executor, progress)
     else:
         ran = place.run(policies[0], traced.trace, progress)
-        result = place.filled(described, ran, compare=_beside((ran,)) if ran.plain is not None else ())
+        result = place.filled(described, ran, compare=() if ran.plain is None else _side_by_side([ran]))
     if asked.save_requests is not None:
         from infcalc.api.simulation_saving import save_requests  # noqa: PLC0415
 
@@ -170,13 +168,13 @@ def _compared(
     told = executor.run(tasks, progress).results
     runs = [one.ran for one in told if one is not None]
     missing = tuple(task.name for task, one in zip(tasks, told, strict=True) if one is None)
-    filled = place.filled(described, runs[0], compare=_beside(runs))
+    filled = place.filled(described, runs[0], compare=_side_by_side(runs))
     return replace(filled, not_run=missing), runs[0]
 
 
-def _beside(runs: Sequence[Ran]) -> tuple[RunResult, ...]:
-    """Return runs side by side, after each the same without drafting, where there is any."""
-    return tuple(run for ran in runs for run in (ran.result, ran.plain) if run is not None)
+def _side_by_side(runs: list[Ran]) -> tuple[RunResult, ...]:
+    """Return the results of runs, and after each the one of the same requests without drafting, where there is one."""
+    return tuple(one for ran in runs for one in (ran.result, ran.plain) if one is not None)
 
 
 def _asked_inputs(asked: SimulationAsk, result: SimulationResult, traced: Traced) -> tuple[Input, ...]:

@@ -81,6 +81,10 @@ def check_simulation(asked: SimulationAsk) -> None:
         )
     if asked.router is not None:
         router_of(asked)
+    _check_saving(asked)
+
+
+def _check_saving(asked: SimulationAsk) -> None:
     if asked.save_requests is not None and not asked.keep_requests:
         raise UsageError(
             "requests are to be saved, and not kept", place="--save-requests", hint="drop --no-requests to save them"

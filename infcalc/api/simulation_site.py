@@ -104,8 +104,8 @@ class Place:
             router=router_of(asked),
             contiguous=asked.contiguous,
             step_by_step=asked.step_by_step,
-            chance=None if drafted is None else drafted.chance(asked.load.seed or 0),
             keep_requests=asked.keep_requests,
+            chance=None if drafted is None else drafted.chance(asked.load.seed or 0),
         )
         load = load_of(trace, limit_of(self.site.deployment))
         gathered = run_of(setting, load, progress)

@@ -38,15 +38,15 @@ def notes_of(result: SimulationResult, place: Place, ran: Ran) -> list[str]:
         found.append(f"static and continuous batching keep room for {what} from the start, as without paging")
     if result.num_lanes > 1:
         found.append(_lanes(result, place))
+    if not place.asked.keep_requests and len(ran.gathered.finished.num_preemptions):
+        found.append(
+            "--no-requests: this load is not served in aggregate, and its requests are kept while it runs all the same"
+        )
     if place.drafted is not None:
         found.append(
             f"{place.drafted.way.method} drafts {place.drafted.num_draft_tokens} tokens for each answer in each step; "
             "how many are accepted is drawn for each round, and a round is priced as speculate does; the drafter's own "
             "prefill is not counted, its memory is"
-        )
-    if not place.asked.keep_requests and len(ran.gathered.finished.num_preemptions):
-        found.append(
-            "--no-requests: this load is not served in aggregate, and its requests are kept while it runs all the same"
         )
     return found
 

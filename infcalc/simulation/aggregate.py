@@ -37,8 +37,8 @@ def in_aggregate(
 ) -> Gathered:
     """Serve a load by ``num_lanes`` replicas that take requests in turn, each by the rules of a scheduler of ``make``.
 
-    ``chance``: where the schedulers draft, how many drafts of a round are accepted.
     Without ``keep_requests`` four moments of each are all that is kept: see :mod:`infcalc.simulation.fast.moments`.
+    ``chance``: where the schedulers draft, how many drafts of a round are accepted.
 
     Ctrl-C breaks it off: what happened so far is returned, marked ``partial``.
 
@@ -57,9 +57,7 @@ def in_aggregate(
         mine = load if num_lanes == 1 else _part(load, chosen)
         reached_ps, work_ps = reached(mine.arrival_ps, mine.prompt_tokens, times)
         busy_ps += work_ps
-        lane = Lane(
-            make(), replace(mine, arrival_ps=reached_ps), timer, chosen, chance=chance, keep_requests=keep_requests
-        )
+        lane = Lane(make(), replace(mine, arrival_ps=reached_ps), timer, chosen, chance, keep_requests=keep_requests)
         lanes.append(lane)
         try:
             lane.run(progress, sum(len(one) for one in lanes[:-1]), len(load))
@@ -99,7 +97,7 @@ def _part(load: Load, chosen: Ints) -> Load:
         output_tokens=load.output_tokens[chosen],
         allowed_tokens=None if load.allowed_tokens is None else load.allowed_tokens[chosen],
         contents=None if load.contents is None else load.contents[chosen],
-        numbers=chosen,
+        numbers=chosen if load.numbers is None else load.numbers[chosen],
     )
 
 
@@ -126,8 +124,8 @@ class Lane:
         load: Load,
         timer: AffineTimer,
         chosen: Ints,
-        *,
         chance: AcceptanceChance | None = None,
+        *,
         keep_requests: bool = True,
     ) -> None:
         self.recorder: Recorder | MomentRecorder = Recorder() if keep_requests else MomentRecorder(load)

@@ -177,13 +177,15 @@ def test_a_sweep_says_up_to_where_drafting_pays(capsys: Capture) -> None:
 
 
 def test_ctrl_c_in_the_run_beside_leaves_a_partial_answer(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    from infcalc.api.simulation_runs import run_of as whole  # noqa: PLC0415 - only here
+    from infcalc.api import simulation_runs, simulation_site  # noqa: PLC0415 - only here
+
+    whole = simulation_runs.run_of
 
     def broken(setting: Any, load: Any, progress: Any) -> Any:  # noqa: ANN401
         found = whole(setting, load, progress)
         return found if setting.chance is not None else replace(found, partial=True)
 
-    monkeypatch.setattr("infcalc.api.simulation_site.run_of", broken)
+    monkeypatch.setattr(simulation_site, "run_of", broken)
     ran = infcalc(capsys, "simulate", *DRAFTED, "--rate", "6", "--json")
     assert ran.code == 130
     assert json.loads(ran.out)["result"]["partial"]
