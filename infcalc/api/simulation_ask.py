@@ -65,10 +65,7 @@ def check_simulation(asked: SimulationAsk) -> None:
         raise UsageError("a policy beside several", place="--policy", hint="name all in --compare, or one in --policy")
     if asked.sweep is not None:
         _check_sweep(asked, asked.sweep)
-    if asked.draft is not None:
-        from infcalc.api.drafted_load import check_drafted  # noqa: PLC0415 - only with drafts
-
-        check_drafted(asked.draft)
+    _check_draft(asked.draft)
     for one in asked.slo:
         if one.quantity not in _OF_REQUESTS:
             raise UsageError(
@@ -94,6 +91,13 @@ def _check_saving(asked: SimulationAsk) -> None:
         )
     if asked.save_requests is not None and (asked.sweep is not None or len(asked.compared) > 1):
         raise UsageError("requests of several runs", place="--save-requests", hint="simulate one alone to save it")
+
+
+def _check_draft(draft: DraftAsk | None) -> None:
+    if draft is not None:
+        from infcalc.api.drafted_load import check_drafted  # noqa: PLC0415 - only with drafts
+
+        check_drafted(draft)
 
 
 def _check_sweep(asked: SimulationAsk, sweep: Sweep) -> None:
