@@ -21,7 +21,8 @@ def reasons_of(deployment: Deployment, form: KvFormat, book: Ledger, *, context_
     origin = {item.name: item.origin for item in deployment.inputs}
     total = format_bytes(gpu.cuda_total_bytes)
     stored = f"{model.name} in {deployment.weights}"
-    split = f"{stored} leaves {weights} of weights on each of {ranks.num_gpus} GPUs of {total}"
+    many = "one GPU" if ranks.num_gpus == 1 else f"each of {ranks.num_gpus} GPUs"
+    split = f"{stored} leaves {weights} of weights on {many} of {total}"
     base = deployment.rules.fraction_base
     meant = "" if base is FractionBase.NONE else f", {base.value}"
     activation = format_bytes(book.line("activation").num_bytes)
@@ -38,7 +39,7 @@ def reasons_of(deployment: Deployment, form: KvFormat, book: Ledger, *, context_
         "kv_dtype": f"KV in {form.name}, {form.note}; a pool of {pool} per GPU, and {served}",
         "memory_fraction": f"{origin['memory_fraction']}{meant}; leaves {pool} per GPU for KV",
         "max_model_len": _length(deployment, book, origin["max_model_len"]),
-        "max_num_seqs": f"{origin['max_num_seqs']}; {served}, and more wait",
+        "max_num_seqs": f"{origin['max_num_seqs']}; {served}{_beyond(deployment, book)}",
         "max_num_batched_tokens": f"{origin['max_num_batched_tokens']}; {activation} of activation are counted for it",
         "block_tokens": f"{origin['block_tokens']}; the ledger counts blocks of {deployment.block_tokens} tokens",
         "prefix_caching": "asked for: every prompt is counted in full",
@@ -53,6 +54,13 @@ def reasons_of(deployment: Deployment, form: KvFormat, book: Ledger, *, context_
     if deployment.num_draft_tokens:
         found["drafting"] = f"{deployment.num_draft_tokens} drafted tokens in a round; the draft is in the ledger"
     return found
+
+
+def _beyond(deployment: Deployment, book: Ledger) -> str:
+    """Return what becomes of the sequences between what fits and what may run."""
+    if deployment.max_num_seqs <= book.sequences:
+        return f", of which {deployment.max_num_seqs:,} run at once"
+    return ", and more of that length wait"
 
 
 def _length(deployment: Deployment, book: Ledger, origin: str) -> str:

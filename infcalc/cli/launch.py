@@ -28,7 +28,7 @@ def run(options: dict[str, Any]) -> int:
     targets = split(options["target"], commas=True)
     how = LaunchAsk(
         targets=targets,
-        num_replicas=options["replicas"] or 1,
+        num_replicas=1 if options["replicas"] is None else options["replicas"],
         num_prefill_replicas=options["prefill_replicas"] or 0,
         drafter=options["method"],
         num_draft_tokens=options["num_draft_tokens"] if options["method"] else None,
