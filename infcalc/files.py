@@ -281,6 +281,11 @@ def _plain_dumper() -> type[yaml.SafeDumper]:
     return Plain
 
 
+def full_path(path: str) -> str:
+    """Return ``path`` with the user's home folder written out: where it is quoted, no shell does that."""
+    return os.path.expanduser(path)
+
+
 def make_folder(path: str) -> None:
     """Make the folder ``path`` where there is none.
 

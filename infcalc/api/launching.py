@@ -297,7 +297,7 @@ def _specs(
         (Role.PREFILL, how.num_prefill_replicas, "hands its KV to a decode server"),
         (Role.DECODE, how.num_replicas, "takes the KV from a prefill server"),
     ):
-        reasons = {"role": f"{role} side of a pair, {number} replicas: {other}"} | why | dict(how.reasons)
+        reasons = {"role": f"{role} side of a pair, {number} of them: {other}"} | why | dict(how.reasons)
         sides.append(replace(plain, role=role, num_replicas=number, is_paired=True, reasons=reasons))
     return tuple(sides), said
 
@@ -324,7 +324,10 @@ def _model_id(deployment: Deployment, how: LaunchAsk) -> tuple[str, list[str]]:
     if how.model_id:
         return how.model_id, []
     if place:
-        return place.removesuffix("config.json").rstrip("/") or ".", []
+        from infcalc import files  # noqa: PLC0415 - only for a model on disk
+
+        folder = place.removesuffix("config.json").rstrip("/")
+        return files.full_path(folder) or ("/" if place.startswith("/") else "."), []
     if engine == _GGUF:
         name = f"{model.name.rpartition('/')[2]}-{deployment.weights}.gguf"
         return f"./{name}", [f"llama.cpp takes a GGUF file: {name} stands for it (--model-id names yours)"]

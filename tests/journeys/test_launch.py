@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 import yaml
 
+from infcalc.api.deployment import Ask
+from infcalc.api.launch_ask import LaunchAsk
+from infcalc.api.launching import launch
+from infcalc.report.terminal import show
+from infcalc.report.views import launch as views
 from tests.journeys.command import answer, infcalc
 
 
@@ -26,6 +32,14 @@ def test_a_target_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
     every = infcalc(capsys, "launch").out
     assert "kind: Deployment" not in every
     assert "kubernetes.yaml" in every
+
+
+def test_a_narrow_terminal_cuts_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    out = io.StringIO()
+    found = launch(Ask(), LaunchAsk(num_prefill_replicas=1))
+    show(views.view(found), out)
+    assert found.result.command in out.getvalue()
 
 
 @pytest.mark.parametrize("form", ["markdown", "csv"])

@@ -27,7 +27,7 @@ def view(answer: Answer[LaunchResult], *, whole: bool = False) -> View:
         verdict=_verdict(result),
         tables=(_options(result, shown=True), _meanings(result)),
         data=_options(result),
-        drawing="\n".join(_texts(result)) if whole else result.command,
+        pasted="\n".join(_texts(result)).rstrip() if whole else result.command,
         notes=() if whole else _saved(result),
     )
 
