@@ -368,13 +368,14 @@ def _drafting(
 
 
 def _pair_warnings(specs: Sequence[LaunchSpec]) -> list[str]:
+    """Return what a pair lacks beside its two sides."""
     if len(specs) == 1:
         return []
     if specs[0].engine == "vllm":
         return [
             "vLLM's pair needs a proxy that asks a prefill server first; KServe and llm-d bring one (--target kserve)"
         ]
-    return []
+    return ["the router of the pair is in serve.sh; Kubernetes objects and docker lines hold the two sides alone"]
 
 
 # Texts ------------------------------------------------------------------------------------------------------------
@@ -401,7 +402,7 @@ def _files(
         case Target.PYTHON:
             return [LaunchFile(name="serve.py", target=target, content=scripts.python_file(first))], ""
         case Target.DOCKER:
-            text = scripts.docker_file(specs)
+            text = scripts.docker_file(specs, per_machine=per_machine)
             return [LaunchFile(name="docker.sh", target=target, content=text), *_configs(target, specs, servers)], ""
         case Target.KUBERNETES:
             text = _manifests([_with_texts(one) for one in kubernetes_objects(specs)])

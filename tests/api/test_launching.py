@@ -302,6 +302,18 @@ def test_a_pair_has_two_sides(engine: str, producing: str, taking: str) -> None:
     assert producing in prefill
     assert taking in decode
     assert {one.role for one in result.flags} == {"prefill", "decode"}
+    script, containers = file_of(result, "serve.sh") or "", file_of(result, "docker.sh") or ""
+    assert [f"CUDA_VISIBLE_DEVICES={gpu} " in script for gpu in range(4)] == [True, True, True, False]
+    assert [f"--port {port}" in script for port in (8100, 8200, 8201)] == [True] * 3
+    assert "device=0" in containers
+    assert "device=1" in containers
+
+
+def test_a_pair_that_one_machine_does_not_hold_is_on_two() -> None:
+    how = LaunchAsk(num_prefill_replicas=1)
+    script = file_of(launch(Ask(models=("llama3.1-8b",), gpus=("h100",), tp=8), how).result, "serve.sh") or ""
+    assert script.count("CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 ") == 2
+    assert "# on another machine" in script
 
 
 # What cannot be

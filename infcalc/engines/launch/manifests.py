@@ -181,6 +181,10 @@ def _model_volume(spec: LaunchSpec, mounts: list[Object], volumes: list[Object])
         volumes.append({"name": "models", "emptyDir": {}})
         return
     mounts.append({"name": "models", "mountPath": folder.inside, "readOnly": True})
+    if not folder.outside.startswith("/"):
+        # A place on the machine must be absolute: the models come from a claim of that name.
+        volumes.append({"name": "models", "persistentVolumeClaim": {"claimName": "models"}})
+        return
     volumes.append({"name": "models", "hostPath": {"path": folder.outside, "type": "Directory"}})
 
 

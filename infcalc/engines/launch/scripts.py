@@ -28,9 +28,19 @@ _NIXL_PORT = 5600
 def shell_file(specs: Sequence[LaunchSpec], *, per_machine: int) -> str:
     """Return a script that starts every replica of the servers; ``per_machine`` GPUs are in a machine."""
     lines = [_SHEBANG, "set -eu"]
+    taken = 0
     for spec in specs:
         lines += ["", comment(_heading(spec, len(specs) > 1))]
-        lines += _replicas(spec, per_machine) if spec.num_machines == 1 else _spanning(spec)
+        if spec.num_machines > 1:
+            lines += _spanning(spec)
+            continue
+        gpus = spec.parallelism.num_gpus
+        if taken + gpus > per_machine:
+            lines.append(comment("on another machine"))
+            taken = 0
+        held = max(1, min(spec.num_replicas, (per_machine - taken) // gpus))
+        lines += _replicas(spec, held, taken)
+        taken += held * gpus
     if len(specs) > 1:
         lines += ["", *_router(specs)]
     if any(line.endswith(" &") for line in lines):
@@ -43,17 +53,23 @@ def comment(text: str) -> str:
     return f"# {_COMMENT.sub(' ', text)}"
 
 
+def _gpus(spec: LaunchSpec) -> str:
+    number = spec.parallelism.num_gpus
+    return "1 GPU" if number == 1 else f"{number} GPUs"
+
+
 def _heading(spec: LaunchSpec, paired: bool) -> str:
     what = f"{spec.role}: " if paired else ""
     many = f"{spec.num_replicas} replicas of " if spec.num_replicas > 1 else ""
-    return f"{what}{many}{spec.model_id} on {spec.parallelism.num_gpus} GPUs with {spec.engine} {spec.version}"
+    return f"{what}{many}{spec.model_id} on {_gpus(spec)} with {spec.engine} {spec.version}"
 
 
-def _replicas(spec: LaunchSpec, per_machine: int) -> list[str]:
-    """Return a command for each replica that one machine holds; those of further machines are started there alike."""
-    gpus = spec.parallelism.num_gpus
-    held = max(1, min(spec.num_replicas, per_machine // gpus))
-    if held == 1 and not spec.is_paired and spec.num_replicas == 1:
+def _replicas(spec: LaunchSpec, held: int, taken: int) -> list[str]:
+    """Return a command for each of the ``held`` replicas on a machine; those of further machines are started alike.
+
+    ``taken`` is how many of its GPUs others have.
+    """
+    if not spec.is_paired and spec.num_replicas == 1:
         return [shell_text(server(spec))]
     lines = []
     if held < spec.num_replicas:
@@ -62,13 +78,14 @@ def _replicas(spec: LaunchSpec, per_machine: int) -> list[str]:
     first = spec.port or _PAIR_PORTS.get(spec.role, DEFAULT_PORTS[spec.engine])
     for number in range(held):
         one = server(replace(spec, port=first + number))
-        lines.append(shell_text(one, before=_placed(spec, number, gpus), after=" &"))
+        lines.append(shell_text(one, before=_placed(spec, number, taken), after=" &"))
     return lines
 
 
-def _placed(spec: LaunchSpec, number: int, gpus: int) -> str:
+def _placed(spec: LaunchSpec, number: int, taken: int) -> str:
     name = "HIP_VISIBLE_DEVICES" if spec.vendor == "AMD" else "CUDA_VISIBLE_DEVICES"
-    start = number * gpus
+    gpus = spec.parallelism.num_gpus
+    start = taken + number * gpus
     before = f"{name}={','.join(str(one) for one in range(start, start + gpus))} "
     if spec.engine == "vllm" and spec.role is not Role.SERVER:
         ports = spec.parallelism.tp * spec.parallelism.dp
@@ -201,25 +218,31 @@ def _python_value(flag: str, value: Value) -> object:
     return value
 
 
-def docker_file(specs: Sequence[LaunchSpec]) -> str:
-    """Return a script with a docker line for each server."""
+def docker_file(specs: Sequence[LaunchSpec], *, per_machine: int) -> str:
+    """Return a script with a docker line for a replica of each server; ``per_machine`` GPUs are in a machine."""
     lines = [_SHEBANG, "set -eu"]
+    taken = 0
     for spec in specs:
         lines += ["", comment(_heading(spec, len(specs) > 1))]
         if spec.num_machines > 1:
             lines.append(comment("HEAD is the address of a replica's machine 0"))
+        if taken + spec.gpus_per_machine > per_machine:
+            lines.append(comment("on another machine"))
+            taken = 0
+        placed = replace(spec, port=spec.port or _PAIR_PORTS.get(spec.role))
         machines = 1 if uses_ray(spec) or spec.engine == "tensorrt-llm" else spec.num_machines
         for number in range(machines):
             if spec.num_machines > 1:
                 lines.append(comment(f"on machine {number} of 0 to {spec.num_machines - 1}"))
-            lines.append(docker_line(spec, number))
+            lines.append(docker_line(placed, number, first_gpu=taken))
+        taken += spec.gpus_per_machine
     return "\n".join(lines) + "\n"
 
 
-def docker_line(spec: LaunchSpec, machine: int = 0) -> str:
+def docker_line(spec: LaunchSpec, machine: int = 0, *, first_gpu: int = 0) -> str:
     """Return the docker line of one server."""
     one = container_server(spec, machine, config_folder="/config/")
-    words = ["docker", "run", "--rm", *_devices(spec), "--ipc=host"]
+    words = ["docker", "run", "--rm", *_devices(spec, first_gpu), "--ipc=host"]
     words += ["--network=host"] if spec.num_machines > 1 else ["-p", f"{_port(one)}:{_port(one)}"]
     lines = [" ".join(quoted(word) for word in words)]
     lines += _mounts(spec, one)
@@ -233,10 +256,10 @@ def _port(one: Server) -> int:
     return one.spec.port or DEFAULT_PORTS[one.spec.engine]
 
 
-def _devices(spec: LaunchSpec) -> list[str]:
+def _devices(spec: LaunchSpec, first_gpu: int) -> list[str]:
     if spec.vendor == "AMD":
         return ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=video"]
-    numbers = ",".join(str(number) for number in range(spec.gpus_per_machine))
+    numbers = ",".join(str(number) for number in range(first_gpu, first_gpu + spec.gpus_per_machine))
     return ["--gpus", f'"device={numbers}"']
 
 
