@@ -19,6 +19,8 @@ from infcalc.errors import CatalogError, FileProblem, InfcalcError, UnknownName,
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import yaml
+
     from infcalc.catalog.checkpoint import StoredTensor
     from infcalc.catalog.document import Document
     from infcalc.catalog.overlay import Overlay
@@ -251,6 +253,51 @@ def yaml_text(value: object) -> str:
 
     text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
     return text
+
+
+def manifest_text(values: Sequence[object]) -> str:
+    """Return ``values`` as YAML documents one after the other, a key on each line, keys in their order."""
+    import yaml  # noqa: PLC0415  only commands that print YAML need it
+
+    text: str = yaml.dump_all(
+        values, Dumper=_plain_dumper(), sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False
+    )
+    return text
+
+
+def _plain_dumper() -> type[yaml.SafeDumper]:
+    """Return a dumper that writes shared mappings out each time, and texts of several lines as such."""
+    import yaml  # noqa: PLC0415
+
+    class Plain(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:
+            del data
+            return True
+
+    def text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    Plain.add_representer(str, text_node)
+    return Plain
+
+
+def full_path(path: str) -> str:
+    """Return ``path`` with the user's home folder written out: where it is quoted, no shell does that."""
+    return os.path.expanduser(path)
+
+
+def make_folder(path: str) -> None:
+    """Make the folder ``path`` where there is none.
+
+    Raises:
+        FileProblem: it cannot be made, or a file has its name.
+
+    """
+    try:
+        os.makedirs(path, exist_ok=True)
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise FileProblem(f"the folder cannot be made: {reason}", place=path, hint="name another folder") from problem
 
 
 def read_text(path: str) -> str:

@@ -156,6 +156,7 @@ def test_every_command_is_documented(command: Any) -> None:  # noqa: ANN401 - th
         ("speculate", "--draft-model", "llama3-8b"),
         ("batching", "--requests", "5"),
         ("workload", "--requests", "50"),
+        ("launch",),
         ("paging", "--requests", "50"),
         ("prefix-cache", "--requests", "50"),
         ("models", "list", "llama3-8b"),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from infcalc.api.estimator import Estimator
     from infcalc.api.filling import memory
     from infcalc.api.fitting import concurrency
+    from infcalc.api.launch_ask import LaunchAsk
+    from infcalc.api.launching import launch
     from infcalc.api.listing import gpus, models, show
     from infcalc.api.offer import Offer
     from infcalc.api.paging_waste import PagingAsk, paging
@@ -41,6 +43,7 @@ __all__ = [
     "DraftAsk",
     "Estimator",
     "InfcalcError",
+    "LaunchAsk",
     "Load",
     "Offer",
     "PagingAsk",
@@ -53,6 +56,7 @@ __all__ = [
     "estimate",
     "gpus",
     "kv",
+    "launch",
     "memory",
     "models",
     "paging",
@@ -73,6 +77,7 @@ _HOMES = {
     "DraftAsk": "infcalc.api.drafting",
     "Estimator": "infcalc.api.estimator",
     "InfcalcError": "infcalc.errors",
+    "LaunchAsk": "infcalc.api.launch_ask",
     "Load": "infcalc.api.users",
     "Offer": "infcalc.api.offer",
     "PagingAsk": "infcalc.api.paging_waste",
@@ -85,6 +90,7 @@ _HOMES = {
     "estimate": "infcalc.api.speed",
     "gpus": "infcalc.api.listing",
     "kv": "infcalc.api.sizing",
+    "launch": "infcalc.api.launching",
     "memory": "infcalc.api.filling",
     "models": "infcalc.api.listing",
     "paging": "infcalc.api.paging_waste",

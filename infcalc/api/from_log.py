@@ -246,7 +246,12 @@ def _fill_ranks(log: EngineLog, ask: Ask, fill: Fill, assumed: dict[str, str]) -
         return
     ranks = {name: _whole(log.setting(name), _MAX_GPUS) for name in _RANKS}
     attention = log.setting("dp_attention")
-    if attention is not None and attention.value is True and ranks["tp"] and ranks["dp"]:
+    width = _whole(log.setting("attention_ranks"), _MAX_GPUS)
+    if width is not None and width > 1 and ranks["tp"]:
+        # From 0.5.22 on the attention ranks have an option of their own.
+        ranks["dp"], ranks["ep"] = width, ranks["tp"]
+        ranks["tp"] = max(1, ranks["tp"] // width)
+    elif attention is not None and attention.value is True and ranks["tp"] and ranks["dp"]:
         # SGLang counts all GPUs as TP, and attention splits them; experts stay spread over all.
         ranks["ep"] = ranks["tp"]
         ranks["tp"] = max(1, ranks["tp"] // ranks["dp"])

@@ -694,6 +694,43 @@ EXECUTION = (
     _question("scheduler", "--scheduler", kind=_Text, text="Address of the dask scheduler: tcp://HOST:8786."),
 )
 
+LAUNCH = (
+    _question(
+        "target",
+        "--target",
+        kind=_Texts,
+        text="What to write: shell, python, docker, kubernetes, kserve or all. Repeatable. [all]",
+    ),
+    _question("save", "--save", kind=_Text, text="Write the files into this folder."),
+    _question("replicas", "--replicas", kind=_Whole, text="Replicas of the deployment. [1]"),
+    _question(
+        "prefill_replicas",
+        "--prefill-replicas",
+        kind=_Whole,
+        text="Prefill servers of a disaggregated pair; --replicas then decode. [0]",
+    ),
+    _question("method", "--method", kind=_Text, text="ngram: draft by looking words up. [none]"),
+    Option(
+        name="no_prefix_caching",
+        flags=("--no-prefix-caching",),
+        kind=bool,
+        default=False,
+        help="Compute every prompt from its beginning.",
+        group="Question",
+    ),
+    Option(
+        name="no_chunked_prefill",
+        flags=("--no-chunked-prefill",),
+        kind=bool,
+        default=False,
+        help="Compute every prompt in one step.",
+        group="Question",
+    ),
+    _question("model_id", "--model-id", kind=_Text, text="What the engine loads: a hub id or path. [the model's]"),
+    _question("served_name", "--served-name", kind=_Text, text="Name of the model in requests. [its id]"),
+    _question("port", "--port", kind=_Whole, text="Port to listen on. [the engine's]"),
+)
+
 PRICE = tuple(option for option in TERMS if option.name == "price")
 
 BENCH = (

@@ -55,6 +55,8 @@ class View:
     drawing: str = ""
     drawn: Drawing | None = None
     """The drawing for a terminal of so many columns, where it can be made to fit."""
+    pasted: str = ""
+    """Text to be copied: it stands before the tables as it is, at any width."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     """Shown on stderr, apart from the data."""

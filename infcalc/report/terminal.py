@@ -22,7 +22,6 @@ _BETWEEN = 2
 def show(view: View, stream: TextIO) -> None:
     """Print the view to a terminal."""
     from rich.console import Console  # noqa: PLC0415 - start-up: only a terminal needs rich
-    from rich.padding import Padding  # noqa: PLC0415
 
     # rich by itself would keep bold and dim where NO_COLOR is set.
     plain = bool(os.environ.get("NO_COLOR"))
@@ -32,6 +31,10 @@ def show(view: View, stream: TextIO) -> None:
     console.print(view.lead, style="dim", markup=False)
     for finding in view.findings:
         console.print(finding, style="bold", markup=False)
+    if view.pasted:
+        # Neither cropped nor folded: a terminal that is too narrow folds it by itself, and copies it whole.
+        console.print()
+        console.print(view.pasted, markup=False, soft_wrap=True)
     for table in view.tables:
         if table.rows:
             console.print()
@@ -43,6 +46,13 @@ def show(view: View, stream: TextIO) -> None:
     if drawing:
         console.print()
         console.print(drawing, markup=False, no_wrap=True, overflow="crop")
+    _print_texts(console, view)
+
+
+def _print_texts(console: Console, view: View) -> None:
+    """Print explanations and notes as lists."""
+    from rich.padding import Padding  # noqa: PLC0415 - start-up: only a terminal needs rich
+
     for title, texts in (("explanation", view.explanations), ("notes", view.notes)):
         if texts:
             console.print(f"\n{title}:", style="dim")

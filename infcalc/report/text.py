@@ -16,7 +16,7 @@ _CELL_WIDTH = 60
 def plain(view: View) -> str:
     """Return the view as aligned text without colour."""
     parts = [view.verdict, view.lead, *view.findings]
-    blocks = ["\n".join(part for part in parts if part)]
+    blocks = ["\n".join(part for part in parts if part), view.pasted]
     blocks += [_aligned(table) for table in view.tables if table.rows]
     blocks += [text for text in (view.drawing, _bullets("explanation", view.explanations)) if text]
     blocks.append(_bullets("notes", view.notes))
@@ -26,6 +26,8 @@ def plain(view: View) -> str:
 def markdown(view: View) -> str:
     """Return the view as Markdown; the numbers are those of the screen."""
     blocks = [view.verdict, view.lead, *view.findings]
+    if view.pasted:
+        blocks.append(f"```\n{view.pasted}\n```")
     for table in view.tables:
         if not table.rows:
             continue

@@ -69,6 +69,8 @@ GRAMMAR = Grammar(
         "ep_size": "ep",
         "ep": "ep",
         "enable_dp_attention": "dp_attention",
+        "attn_dp_size": "attention_ranks",
+        "attention_data_parallel_size": "attention_ranks",
         "context_length": "max_model_len",
         "dtype": "dtype",
         "quantization": "quantization",

@@ -19,6 +19,7 @@ def view_of(
     findings: tuple[str, ...] = (),
     drawing: str = "",
     drawn: Drawing | None = None,
+    pasted: str = "",
     notes: tuple[str, ...] = (),
 ) -> View:
     """Return the view of an answer around its tables and findings."""
@@ -35,6 +36,7 @@ def view_of(
         data=data,
         drawing=drawing,
         drawn=drawn,
+        pasted=pasted,
         notes=(*notes, *answer.assumptions),
         warnings=answer.warnings,
         explanations=explanations,
