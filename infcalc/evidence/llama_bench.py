@@ -91,4 +91,4 @@ def tested(
 def _rate_of(load: StatedLoad) -> Quantity:
     if load.input_tokens and load.output_tokens:
         return Quantity.TOTAL_PER_S
-    return Quantity.INPUT_PER_S if load.input_tokens else Quantity.OUTPUT_PER_S
+    return Quantity.INPUT_PER_S if load.input_tokens else Quantity.PER_USER

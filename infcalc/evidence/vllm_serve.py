@@ -6,6 +6,7 @@ gaps of all. Results that are wrapped with what was run (``{"gpu": ..., "result"
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from infcalc.evidence.fields import Fields, refuse
@@ -13,6 +14,7 @@ from infcalc.evidence.gathering import Gathering
 from infcalc.evidence.nouns import MEAN, BenchmarkRun, Format, Quantity
 from infcalc.evidence.serving_keys import accepted_of, load_of, settings_of, times_of
 
+_DATE = re.compile(r"(20[0-9]{2})([0-9]{2})[0-9]{2}-[0-9]{6}")
 _SIGNS = ("request_throughput", "completed")
 
 
@@ -39,6 +41,8 @@ def read_vllm_serve(record: dict[str, Any], place: str) -> BenchmarkRun:
     fields = Fields(inner, "result." if inner is not record else "", outer.faults, outer.nothing)
     run = Gathering(Format.VLLM_SERVE, place)
     settings_of(run, fields, outer)
+    date = _DATE.fullmatch(fields.text("date"))
+    run.state("date", f"{date[1]}-{date[2]}" if date else "", fields.named("date"))
     run.state("engine", "vllm" if "vllm" in fields.text("endpoint_type").lower() else "", fields.named("endpoint_type"))
     times_of(run, fields)
     for quantity, key in (

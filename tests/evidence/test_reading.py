@@ -68,6 +68,7 @@ def test_vllm_serve_keeps_load_settings_and_all_statistics() -> None:
         "gpus": 1,
         "tp": 1,
         "engine": "vllm",
+        "date": "2026-01",
     }
 
 
@@ -231,7 +232,7 @@ def test_llama_bench_is_a_prompt_and_an_answer_of_one(name: str) -> None:
     prompt, answer = run_of(name, 0), run_of(name, 1)
     assert value(prompt, Quantity.INPUT_PER_S) == 10000.0
     assert prompt.load.input_tokens == 512
-    assert value(answer, Quantity.OUTPUT_PER_S) == 100.0
+    assert value(answer, Quantity.PER_USER) == 100.0
     assert value(answer, Quantity.TPOT) == pytest.approx(0.01)
     assert answer.load.context_tokens == (4096 if name.endswith("markdown") else 0)
 
