@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from infcalc.api.deployment import deploy, kv_format, single_kv_dtype
 from infcalc.api.from_log import spellings
+from infcalc.api.ledger import longest_for
 from infcalc.api.speed import Site
 from infcalc.catalog.free_text import read_gpu_text, read_kv_text, read_model_text, read_weights_text
 from infcalc.engines.logs.arguments import flags
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from infcalc.api.deployment import Ask, Deployment
     from infcalc.catalog.lookup import Catalog, GpuEntry, ModelEntry
     from infcalc.evidence.nouns import Stated
+    from infcalc.spec.kv import KvFormat
 
 _WHOLE = frozenset({"bf16", "fp16", "auto"})
 _RANKS = ("tp", "pp", "dp", "ep", "dcp", "num_gpus")
@@ -46,6 +48,7 @@ _ARGUMENTS = {
 """Options of engines that a file may quote, by the names of settings."""
 _COUNTS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "tp", "pp", "dp", "ep")
 _MOST = 2**40
+_RAISED_FRACTION = 0.95
 
 
 @frozen
@@ -80,6 +83,10 @@ def settled(stated: Sequence[Stated], ask: Ask, catalog: Catalog, place: str) ->
     judged = any(getattr(ask, name) is not None for name in _RANKS)
     deployment = deploy(found.ask, model, gpu, strict=judged)
     form, origin, doubts = kv_format(deployment, single_kv_dtype(found.ask))
+    raised = _raised(found, deployment, form)
+    if raised is not None:
+        found.ask = raised
+        deployment = deploy(raised, model, gpu, strict=judged)
     site = Site(ask=found.ask, deployment=deployment, form=form, form_origin=origin, catalog=catalog)
     inputs = (
         *(replace(item, origin=found.origin(item.name, item.origin)) for item in deployment.inputs),
@@ -240,6 +247,23 @@ def _fill(found: _Found) -> None:
     word = read_kv_text(found.text("kv_dtype") or None)
     found.fill("kv_dtype", None if word in {None, "auto"} else (word,))
     found.fill("memory_fraction", _fraction(found.text("memory_fraction")))
+
+
+def _raised(found: _Found, deployment: Deployment, form: KvFormat) -> Ask | None:
+    """Return the ask with more memory for vLLM, where it would refuse to start by default: it ran.
+
+    Of the two ways out that its error names, this is the first.
+    """
+    ask = found.ask
+    if deployment.rules.engine != "vllm" or ask.memory_fraction is not None or ask.max_model_len is not None:
+        return None
+    if longest_for(deployment, form) >= deployment.max_model_len:
+        return None
+    found.notes.append(
+        f"by default vLLM would not have started with {deployment.max_model_len:,} tokens: --gpu-memory-utilization "
+        f"{_RAISED_FRACTION} taken (--memory-fraction, --max-model-len)"
+    )
+    return replace(ask, memory_fraction=_RAISED_FRACTION)
 
 
 def _fraction(text: str) -> float | None:

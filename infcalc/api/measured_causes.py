@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -248,7 +249,9 @@ class Residuals:
     def _rate(self, gap: float, quantity: Quantity, value: float, guess: float) -> tuple[Effect, ...]:
         offer = self._run.load.offer
         if offer.requests_per_s is not None:
-            return (Effect(cause="arrivals", effect=gap, why="what arrives is answered: the rest is the run's end"),)
+            number = offer.num_requests
+            scatter = f"{number:,} arrivals scatter by {1 / math.sqrt(number):.0%}, and " if number else ""
+            return (Effect(cause="arrivals", effect=gap, why=f"{scatter}the longest answers end the run"),)
         clients, whole = offer.concurrency, self._measured(Quantity.E2E, "mean")
         if whole is None:
             first, each = self._measured(Quantity.TTFT, "mean"), self._measured(Quantity.TPOT, "mean")

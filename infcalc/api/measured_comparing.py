@@ -9,6 +9,7 @@ from infcalc.api.losses import limits_of, offered_to
 from infcalc.api.measured_ask import settled
 from infcalc.api.measured_causes import Loss, Residuals, predicted_causes
 from infcalc.api.measured_figures import predicted, with_simulation
+from infcalc.api.measured_limits import hard_limit
 from infcalc.api.measured_load import load_of_run, load_of_snapshot
 from infcalc.api.measured_normal import position, position_text
 from infcalc.api.measured_nouns import FigureLine, RunComparison
@@ -33,16 +34,19 @@ _JUDGED = frozenset(
     {
         Quantity.TTFT,
         Quantity.TPOT,
-        Quantity.ITL,
         Quantity.TPOT_INCLUSIVE,
         Quantity.E2E,
         Quantity.REQUESTS_PER_S,
         Quantity.OUTPUT_PER_S,
         Quantity.PER_USER,
+        Quantity.PREFILL,
+        Quantity.INPUT_PER_S,
+        Quantity.TOTAL_PER_S,
     }
 )
-_LIKE = {Quantity.ITL: "tpot_s"}
-"""Whose floors are those of another."""
+"""Held against floors. Not gaps between tokens: in a chunk of several, all but the first come at once."""
+_ESTIMATED = _JUDGED - {Quantity.PREFILL, Quantity.INPUT_PER_S, Quantity.TOTAL_PER_S}
+"""Of which estimates have floors for the sequences that run together."""
 _MANY = frozenset({Quantity.TTFT, Quantity.TPOT, Quantity.E2E, Quantity.OUTPUT_PER_S, Quantity.REQUESTS_PER_S})
 _HEADLINES = (
     (Quantity.TPOT, MEAN, "time per token"),
@@ -57,6 +61,7 @@ _HEADLINES = (
 """What people ask first; of a burst and of batches that is the throughput."""
 _SHOWN = ("mean", "median", "p90", "p95", "p99")
 _FAR = 0.3
+_MORE = 1.1
 
 
 @frozen
@@ -94,7 +99,11 @@ def compared_run(
         result=_result(evidence, found, made),
         inputs=(*found.inputs, *(() if made.run is None else made.run.load.found)),
         assumptions=(*found.assumptions, *loaded.assumptions, *evidence.conversions, *_missing(evidence)),
-        warnings=(*found.warnings, *evidence.warnings, *_doubts(evidence, found, made)),
+        warnings=(
+            *found.warnings,
+            *(f"{evidence.place}: {talk}" for talk in evidence.warnings),
+            *_doubts(evidence, found, made),
+        ),
     )
 
 
@@ -112,11 +121,30 @@ def _doubts(evidence: BenchmarkRun | MetricsSnapshot, found: Settled, made: Pred
         )
     elif not result.stable and result.ttft_s is None:
         talk.append(f"{evidence.place}: requests come faster than is predicted to be answered: no times are predicted")
+    talk += _crowded(evidence, made)
     if _drafted(evidence):
         talk.append(
             f"{evidence.place}: the server drafts tokens, and the prediction is without drafting (infcalc speculate)"
         )
     return talk
+
+
+def _crowded(evidence: BenchmarkRun | MetricsSnapshot, made: Predicted) -> list[str]:
+    """Return a warning where more requests were in decode at once than are predicted to find room (Little 1961)."""
+    if made.run is None:
+        return []
+    rate, each = (evidence.figure(quantity, MEAN) for quantity in (Quantity.REQUESTS_PER_S, Quantity.TPOT))
+    places = made.run.server.num_places
+    if rate is None or each is None:
+        return []
+    number = rate.value * each.value * max(0.0, made.run.asked.answer_tokens - 1)
+    if number <= _MORE * places:
+        return []
+    found = (
+        f"{evidence.place}: some {number:,.0f} requests were in decode at once, and room for {places:,.0f} is "
+        "predicted: --memory-fraction, --max-model-len, --kv-dtype or --max-num-seqs say what was set"
+    )
+    return [found]
 
 
 def _drafted(evidence: BenchmarkRun | MetricsSnapshot) -> bool:
@@ -195,11 +223,9 @@ def _lines(evidence: BenchmarkRun | MetricsSnapshot, made: Predicted) -> list[Fi
 _PREDICTABLE = frozenset(
     {
         *_JUDGED,
+        Quantity.ITL,
         Quantity.QUEUE,
-        Quantity.PREFILL,
         Quantity.DECODE,
-        Quantity.INPUT_PER_S,
-        Quantity.TOTAL_PER_S,
         Quantity.CONCURRENT,
     }
 )
@@ -238,17 +264,16 @@ def _judgement(one: Measured, made: Predicted, figure: Figure | None) -> Judgeme
         return None
     if not one.value or not figure.value:
         return None
-    name = _LIKE.get(one.quantity, str(one.quantity))
-    limit, hard = limits_of(made.run, name)
-    if one.quantity is Quantity.ITL or not limit or not hard:
-        # Chunks of several tokens come with gaps of next to nothing between them.
+    hard = hard_limit(made.run, one.quantity, single=made.loaded.single)
+    if hard is None:
         return None
+    limit = limits_of(made.run, str(one.quantity))[0] if one.quantity in _ESTIMATED else hard
     return judge(
-        Measurement(quantity=name, value=one.value),
+        Measurement(quantity=str(one.quantity), value=one.value),
         figure,
-        limit=limit,
+        limit=limit or hard,
         hard_limit=hard,
-        offered=offered_to(made.run, name),
+        offered=offered_to(made.run, str(one.quantity)),
         losses=(),
         suspects=tuple,
     )

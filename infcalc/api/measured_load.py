@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _MANY_LENGTHS = 2000
 """As many lengths as tell a distribution; of more, each so-many-th is taken."""
 _SIMULATED = 1000
+_WHOLE = 5e-4
+"""What counting tokens anew makes of a length that was asked for: 127.992 of 128."""
 _CONVERSATIONS = ("sharegpt", "conversation", "chat")
 
 
@@ -138,6 +140,12 @@ def _lengths(
         return None
     if any(word in dataset.lower() for word in _CONVERSATIONS):
         notes.append(f"lengths of {dataset} scatter: exponential about their means")
+        return f"exponential:{max(1.0, mean):g}"
+    if abs(mean - round(mean)) > _WHOLE * mean:
+        notes.append(
+            f"lengths scatter, for their mean {mean:,.6g} is no whole number: exponential about it, as of "
+            "conversations (--input-tokens, --output-tokens)"
+        )
         return f"exponential:{max(1.0, mean):g}"
     notes.append(
         "only means of lengths are stated: all requests are taken to be alike (--input-tokens, --output-tokens)"

@@ -56,7 +56,7 @@ def position(quantity: str, kind: str, ratio: float, *, at_rate: bool) -> Positi
 def _share(ratio: float, ratios: tuple[float, ...]) -> float:
     """Return the share of published ratios below one, linear between those of the table.
 
-    >>> _share(1.0, (0.5, 0.9, 1.1, *[2.0] * 8))
+    >>> round(_share(1.0, (0.5, 0.9, 1.1, *[2.0] * 8)), 3)
     0.15
     """
     if ratio <= ratios[0]:

@@ -12,6 +12,7 @@ from infcalc.evidence.fields import Fields, refuse
 from infcalc.evidence.gathering import Gathering, is_statistic, statistic_of
 from infcalc.evidence.nouns import MEAN, BenchmarkRun, Format, Quantity, StatedLoad
 from infcalc.evidence.serving_keys import engine_of
+from infcalc.evidence.spread import lengths_by_percentiles
 
 UNITS_S: Final = {"ms": 1e-3, "milliseconds": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0, "us": 1e-6, "ns": 1e-9}
 TIMES: Final = {
@@ -88,6 +89,8 @@ def _load(run: Gathering, fields: Fields) -> tuple[StatedLoad, int | None, int |
             requests_per_s=rate or None,
             input_tokens=fields.part("input_sequence_length").amount("avg") or None,
             output_tokens=fields.part("output_sequence_length").amount("avg") or None,
+            inputs_tokens=lengths_by_percentiles(fields.part("input_sequence_length")),
+            outputs_tokens=lengths_by_percentiles(fields.part("output_sequence_length")),
         ),
         completed,
         failed,

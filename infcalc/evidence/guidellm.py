@@ -8,11 +8,13 @@ the first token out in all: (last - first) / (tokens - 1), which is TPOT here.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from infcalc.evidence.fields import Fields, refuse
 from infcalc.evidence.gathering import MS, Gathering, is_statistic, statistic_of
 from infcalc.evidence.nouns import MEAN, BenchmarkRun, Format, Quantity, StatedLoad
+from infcalc.evidence.spread import lengths_by_percentiles
 
 _OF_FIRST_TOKEN = (0, 5)
 """From here on the wait for the first token is in the time per output token."""
@@ -98,7 +100,11 @@ def _benchmark(run: Gathering, part: Fields, version: str) -> BenchmarkRun:
     if "successful" not in counts:
         counts = part.part("scheduler_metrics").part("requests_made")
     completed, failed = counts.whole("successful"), counts.whole("errored")
-    load = _load(part, counts.whole("total"), _mean(metrics, "prompt_token_count"), tokens)
+    load = replace(
+        _load(part, counts.whole("total"), _mean(metrics, "prompt_token_count"), tokens),
+        inputs_tokens=_spread(metrics, "prompt_token_count"),
+        outputs_tokens=_spread(metrics, "output_token_count"),
+    )
     if not run.stated("model"):
         model = part.part("config").part("backend").text("model") if "config" in part else ""
         run.state("model", model, "config.backend.model")
@@ -137,6 +143,11 @@ def _per_token(run: Gathering, metrics: Fields, version: str, tokens: float | No
 
 def _mean(metrics: Fields, key: str) -> float | None:
     return metrics.part(key).part(_ANSWERED).amount("mean") or None
+
+
+def _spread(metrics: Fields, key: str) -> tuple[float, ...]:
+    answered = metrics.part(key).part(_ANSWERED)
+    return lengths_by_percentiles(answered, answered.part("percentiles"))
 
 
 def _load(part: Fields, total: int | None, prompt: float | None, answer: float | None) -> StatedLoad:

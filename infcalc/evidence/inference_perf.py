@@ -12,6 +12,7 @@ from typing import Any
 from infcalc.evidence.fields import Fields, refuse
 from infcalc.evidence.gathering import Gathering
 from infcalc.evidence.nouns import MEAN, BenchmarkRun, Format, Quantity, StatedLoad
+from infcalc.evidence.spread import lengths_by_percentiles
 
 _FAR = 0.2
 """Between a mean of ratios and a ratio of means there is less."""
@@ -69,6 +70,8 @@ def read_inference_perf(record: dict[str, Any], place: str) -> BenchmarkRun:
         requests_per_s=rate,
         input_tokens=inputs,
         output_tokens=outputs,
+        inputs_tokens=() if counted else lengths_by_percentiles(done.part("prompt_len")),
+        outputs_tokens=() if counted else lengths_by_percentiles(done.part("output_len")),
         dataset="constant pace",
     )
     needed = (Quantity.OUTPUT_PER_S, Quantity.TTFT, Quantity.TPOT, Quantity.E2E)

@@ -96,17 +96,33 @@ def times_of(run: Gathering, fields: Fields) -> None:
             run.add(_TIMES[match["name"]], statistic_of(match["statistic"]), fields.time_s(key, MS), fields.named(key))
 
 
+def _listed(run: Gathering, fields: Fields, num_completed: int | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the lengths of the answered requests, where the file lists them, and as many as it says it answered."""
+    inputs, outputs = fields.amounts("input_lens"), fields.amounts("output_lens")
+    if not outputs or len(inputs) != len(outputs):
+        return (), ()
+    answered = [(one, other) for one, other in zip(inputs, outputs, strict=True) if one > 0 and other > 0]
+    if num_completed is not None and len(answered) != num_completed:
+        run.warnings.append(
+            f"{num_completed:,} requests are called answered, and {len(answered):,} of the listed have a token: "
+            "the listed lengths are not used"
+        )
+        return (), ()
+    return tuple(one for one, _ in answered), tuple(other for _, other in answered)
+
+
 def load_of(
-    fields: Fields, *, num_requests: int | None, num_completed: int | None, input_tokens: str, output_tokens: str
+    run: Gathering,
+    fields: Fields,
+    *,
+    num_requests: int | None,
+    num_completed: int | None,
+    input_tokens: str,
+    output_tokens: str,
 ) -> StatedLoad:
     """Return how requests came; lengths are the totals over the answered requests."""
     rate, unlimited, trace = rate_of(fields)
-    inputs, outputs = fields.amounts("input_lens"), fields.amounts("output_lens")
-    if len(inputs) == len(outputs):
-        answered = [(one, other) for one, other in zip(inputs, outputs, strict=True) if other > 0]
-        inputs, outputs = tuple(one for one, _ in answered), tuple(other for _, other in answered)
-    else:
-        inputs = outputs = ()
+    inputs, outputs = _listed(run, fields, num_completed)
     totals = [fields.amount(key) for key in (input_tokens, output_tokens)]
     means = [None if total is None or not num_completed else total / num_completed or None for total in totals]
     return StatedLoad(

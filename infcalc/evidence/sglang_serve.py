@@ -53,6 +53,7 @@ def read_sglang_serve(record: dict[str, Any], place: str) -> BenchmarkRun:
     accepted_of(run, fields, "accept_length")
     completed = fields.whole("completed")
     load = load_of(
+        run,
         fields,
         num_requests=fields.whole("num_prompts", least=1) or completed or None,
         num_completed=completed,

@@ -57,6 +57,7 @@ def read_vllm_serve(record: dict[str, Any], place: str) -> BenchmarkRun:
     accepted_of(run, fields, "spec_decode_acceptance_length")
     completed = fields.whole("completed")
     load = load_of(
+        run,
         fields,
         num_requests=fields.whole("num_prompts", least=1),
         num_completed=completed,

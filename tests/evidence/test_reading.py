@@ -98,11 +98,19 @@ def test_settings_beside_a_wrapped_result_are_read() -> None:
 
 
 def test_lengths_of_single_requests_are_kept_without_those_that_failed() -> None:
-    detailed = shapes.VLLM_SERVE | {"input_lens": [10, 20, 30], "output_lens": [5, 0, 7]}
+    detailed = shapes.VLLM_SERVE | {"input_lens": [10, 20, 30], "output_lens": [5, 0, 7], "completed": 2}
     (run,) = read_evidence(json.dumps(detailed), "file")
     assert isinstance(run, BenchmarkRun)
     assert run.load.inputs_tokens == (10.0, 30.0)
     assert run.load.outputs_tokens == (5.0, 7.0)
+
+
+def test_lengths_of_fewer_requests_than_were_answered_are_not_used() -> None:
+    detailed = shapes.VLLM_SERVE | {"input_lens": [10, 20, 30], "output_lens": [5, 0, 7], "completed": 3}
+    (run,) = read_evidence(json.dumps(detailed), "file")
+    assert isinstance(run, BenchmarkRun)
+    assert run.load.inputs_tokens == ()
+    assert any("listed lengths are not used" in warning for warning in run.warnings)
 
 
 def test_requests_that_failed_are_said() -> None:

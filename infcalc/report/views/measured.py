@@ -207,9 +207,10 @@ def _data(runs: Sequence[RunComparison], logs: Sequence[CompareResult]) -> Table
     """Return all lines as they are in JSON, without their parts, which ``attributed_to`` names."""
     rows: list[dict[str, object]] = []
     several = len(runs) + len(logs) > 1
-    for result in (*runs, *logs):
+    results: list[RunComparison | CompareResult] = [*runs, *logs]
+    for result in results:
         for line in result.lines:
-            row = value_of(replace(line, parts=()))
+            row = value_of(line)
             if isinstance(row, dict):
                 ahead = {"place": _name(result)} if several else {}
                 rows.append(ahead | {key: value for key, value in row.items() if key != "parts"})
