@@ -119,6 +119,7 @@ class _Found:
         self.doubts: list[str] = []
         self._stated = {one.name: (one.value, one.key) for one in stated}
         self._keys: dict[str, str] = {}
+        self._alone = False
         text, key = self._stated.get("engine_arguments", ("", ""))
         for name, value in flags(str(text)).items():
             if name in _ARGUMENTS:
@@ -150,10 +151,17 @@ class _Found:
             self.ask = replace(self.ask, **changed)
             self._keys[name] = self.key(name)
 
+    def assume_one(self) -> None:
+        """Take one GPU, where nobody says how many."""
+        self.ask = replace(self.ask, tp=1)
+        self._alone = True
+
     def origin(self, name: str, otherwise: str) -> str:
         """Return where the value of an input is from."""
         if self.is_given(name):
             return "given"
+        if self._alone and name in {"tp", "gpus"}:
+            return "no number of GPUs is stated"
         key = self._keys.get(name)
         return otherwise if key is None else f"given in the file ({key})"
 
@@ -241,7 +249,7 @@ def _fill(found: _Found) -> None:
         number = found.number("gpus")
         found.fill("gpus", number)
         if number is None:
-            found.ask = replace(found.ask, tp=1)
+            found.assume_one()
     if found.text("enforce_eager"):
         found.fill("enforce_eager", True)
     word = read_kv_text(found.text("kv_dtype") or None)

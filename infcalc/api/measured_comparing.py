@@ -45,6 +45,8 @@ _JUDGED = frozenset(
     }
 )
 """Held against floors. Not gaps between tokens: in a chunk of several, all but the first come at once."""
+_JUDGED_AS = {Quantity.PREFILL: "ttft_s"}
+"""A prompt alone is what a first token waits for."""
 _ESTIMATED = _JUDGED - {Quantity.PREFILL, Quantity.INPUT_PER_S, Quantity.TOTAL_PER_S}
 """Of which estimates have floors for the sequences that run together."""
 _MANY = frozenset({Quantity.TTFT, Quantity.TPOT, Quantity.E2E, Quantity.OUTPUT_PER_S, Quantity.REQUESTS_PER_S})
@@ -269,7 +271,7 @@ def _judgement(one: Measured, made: Predicted, figure: Figure | None) -> Judgeme
         return None
     limit = limits_of(made.run, str(one.quantity))[0] if one.quantity in _ESTIMATED else hard
     return judge(
-        Measurement(quantity=str(one.quantity), value=one.value),
+        Measurement(quantity=_JUDGED_AS.get(one.quantity, str(one.quantity)), value=one.value),
         figure,
         limit=limit or hard,
         hard_limit=hard,

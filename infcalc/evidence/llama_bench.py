@@ -6,6 +6,7 @@ A test computes a prompt (``pp512``), or an answer of one sequence token by toke
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from infcalc.evidence.fields import Fields, refuse
@@ -14,6 +15,7 @@ from infcalc.evidence.nouns import MEAN, BenchmarkRun, Format, Quantity, StatedL
 
 _NS = 1e-9
 _SLACK = 0.05
+_TYPE = re.compile(r"\b(?P<type>I?Q[0-9]_[0-9A-Z]+|MXFP4|BF16|F16)\b(?: - (?P<size>Small|Medium|Large))?")
 
 
 def is_llama_bench(record: dict[str, Any]) -> bool:
@@ -47,7 +49,7 @@ def read_llama_bench(record: dict[str, Any], place: str) -> BenchmarkRun:
         run.warnings.append(f"avg_ts is {rate:.6g}, and tokens / avg_ns is {tokens / taken_s:.6g}: one is wrong")
     name = fields.text("model_filename") or fields.text("model_type")
     run.state("model", name, "model_filename")
-    run.state("model_type", fields.text("model_type"), "model_type")
+    run.state("weights", weights_of(fields.text("model_type")), "model_type")
     run.state("gpu", fields.text("gpu_info"), "gpu_info")
     run.state("kv_dtype", fields.text("type_k"), "type_k")
     run.state("max_num_batched_tokens", fields.whole("n_ubatch", least=1), "n_ubatch")
@@ -55,6 +57,19 @@ def read_llama_bench(record: dict[str, Any], place: str) -> BenchmarkRun:
     run.state("flash_attention", fields.text("flash_attn") if type(fields.raw("flash_attn")) is not bool else "", "")
     refuse(faults, place)
     return run.run(load, fields, duration_s=taken_s, needed=(_rate_of(load),))
+
+
+def weights_of(model_type: str) -> str:
+    """Return the GGUF type that the description of a model ends in, as files are named after it; empty: none.
+
+    >>> weights_of("llama 8B Q4_K - Medium"), weights_of("qwen3moe 30B.A3B Q8_0"), weights_of("gpt-oss 20B MXFP4 MoE")
+    ('q4_k_m', 'q8_0', 'mxfp4')
+    """
+    match = _TYPE.search(model_type)
+    if match is None:
+        return ""
+    size = f"_{match['size'][0].lower()}" if match["size"] else ""
+    return match["type"].lower() + size
 
 
 def tested(

@@ -13,7 +13,7 @@ from dataclasses import replace
 from infcalc.errors import FileProblem
 from infcalc.evidence.fields import Fields, number_in, refuse
 from infcalc.evidence.gathering import Gathering
-from infcalc.evidence.llama_bench import read_llama_bench, tested
+from infcalc.evidence.llama_bench import read_llama_bench, tested, weights_of
 from infcalc.evidence.nouns import BenchmarkRun, Format
 from infcalc.evidence.tables import csv_rows, keyed, markdown_rows
 
@@ -89,6 +89,7 @@ def read_llama_bench_markdown(text: str, place: str) -> tuple[BenchmarkRun, ...]
             key=f"line {line}",
         )
         run.state("model", cells.get("model", ""), "model")
+        run.state("weights", weights_of(cells.get("model", "")), "model")
         run.state("kv_dtype", cells.get("type_k", ""), "type_k")
         run.state("engine_version", f"b{build['number']}" if build else "", "build")
         if cut:
