@@ -29,8 +29,10 @@ OPTIONS = (*MEASURED, *_LOAD, *SEED, *DEPLOYMENT, *BESIDES, *CATALOG, *OUTPUT)
 ARGUMENTS = (
     (
         "file",
-        Annotated[list[str], typer.Argument(metavar="FILE...", help="Logs, results, metrics; - reads standard input.")],
-        ...,
+        Annotated[
+            list[str] | None, typer.Argument(metavar="FILE...", help="Logs, results, metrics; - reads standard input.")
+        ],
+        None,
     ),
 )
 HELP = """Reads start-up logs of vLLM, SGLang, TensorRT-LLM or llama.cpp, whole or in part, and predicts what they say.
@@ -51,7 +53,7 @@ def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
     with progress_bar() as progress:
         answer = compare(
-            options["file"],
+            options["file"] or (),
             ask_from(options),
             offer_from(options),
             form=options["benchmark_format"],

@@ -323,16 +323,17 @@ def test_lines_with_prompts_or_drafts_are_not_decode() -> None:
 
 
 def test_a_prompt_alone_and_an_answer_alone_are_compared_as_such() -> None:
-    answer = compare_measured(
-        shapes.LLAMA_MARKDOWN, Ask(models=("llama3.1-8b",), gpus=("rtx-4090",)), None, place="file"
-    )
-    prompt, one = answer.results
+    ask = Ask(models=("llama3.1-8b",), gpus=("rtx-4090",))
+    prompt, one = compare_measured(shapes.LLAMA_MARKDOWN, ask, None, place="file").results
     assert {found.quantity for found in prompt.lines} == {"prefill_s", "input_tokens_per_s"}
-    assert line(prompt, "input_tokens_per_s").predicted == pytest.approx(
-        512 / line(prompt, "prefill_s").predicted,
-        rel=1e-6,  # type: ignore[operator]
-    )
-    assert line(one, "output_tokens_per_s_per_user").predicted == pytest.approx(1 / line(one, "tpot_s").predicted)  # type: ignore[operator]
+    for found, rate, time in (
+        (prompt, "input_tokens_per_s", "prefill_s"),
+        (one, "output_tokens_per_s_per_user", "tpot_s"),
+    ):
+        number, taken_s = line(found, rate).predicted, line(found, time).predicted
+        assert number is not None
+        assert taken_s is not None
+        assert number * taken_s == pytest.approx(512 if found is prompt else 1, rel=1e-6)
     assert one.weights == "q4_k_m"
     assert prompt.impossible == one.impossible == ()
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from infcalc.api.comparing import CompareResult
     from infcalc.api.residuals import CompareLine
 
+LOG = "start-up log"
+"""What an answer calls the evidence of a :class:`CompareResult`."""
 _MULTIPLE = 1.0
 """From here on an error is shown as a multiple of what was measured."""
 _WORDS = {
@@ -43,9 +45,7 @@ _WORDS = {
 
 def view(answer: Answer[Any]) -> View:
     """Return the view of a start-up log, or of measurements and of several files."""
-    from infcalc.api.measured_nouns import RunComparison  # noqa: PLC0415 - logs need none of it
-
-    if len(answer.results) > 1 or isinstance(answer.result, RunComparison):
+    if len(answer.results) > 1 or answer.result.evidence != LOG:
         from infcalc.report.views import measured  # noqa: PLC0415 - the same
 
         return measured.view(answer)

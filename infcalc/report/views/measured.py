@@ -6,9 +6,9 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from infcalc.api.measured_nouns import RunComparison
 from infcalc.report.as_json import value_of
 from infcalc.report.table import Column, Table, View, count
+from infcalc.report.views.compare import LOG, lines_table
 from infcalc.report.views.frame import view_of
 from infcalc.units import format_seconds
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from infcalc.api.answer import Answer
     from infcalc.api.comparing import CompareResult
-    from infcalc.api.measured_nouns import FigureLine
+    from infcalc.api.measured_nouns import FigureLine, RunComparison
 
 _WORDS = {
     "ttft_s": "time to first token",
@@ -47,8 +47,8 @@ _ENDS = (0.05, 0.95)
 
 def view(answer: Answer[Any]) -> View:
     """Return the verdict, the lines, what each difference is put down to; of several runs a row each before."""
-    runs = [result for result in answer.results if isinstance(result, RunComparison)]
-    logs = [result for result in answer.results if not isinstance(result, RunComparison)]
+    runs = [result for result in answer.results if result.evidence != LOG]
+    logs = [result for result in answer.results if result.evidence == LOG]
     if len(answer.results) == 1:
         (run,) = runs
         return view_of(
@@ -106,7 +106,8 @@ def _short(places: Sequence[str]) -> list[str]:
 
 
 def _name(result: RunComparison | CompareResult) -> str:
-    return result.place if isinstance(result, RunComparison) else f"{result.evidence} of {result.model}"
+    place: str = getattr(result, "place", "")
+    return place or f"{result.evidence} of {result.model}"
 
 
 def _findings(run: RunComparison) -> tuple[str, ...]:
@@ -199,8 +200,6 @@ def _side_by_side(runs: Sequence[RunComparison]) -> Table:
 
 
 def _of_log(log: CompareResult) -> Table:
-    from infcalc.report.views.compare import lines_table  # noqa: PLC0415 - the other way round, only for logs
-
     return replace(lines_table(log), title=f"Predicted and measured, per GPU: {log.model} on {log.gpu}")
 
 
