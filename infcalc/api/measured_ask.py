@@ -93,7 +93,7 @@ def settled(stated: Sequence[Stated], ask: Ask, catalog: Catalog, place: str) ->
         Input(name="kv_dtype", value=form.name, origin=found.origin("kv_dtype", origin), source=form.note),
     )
     assumed = [
-        f"{item.name.replace('_', ' ')} {item.value} ({item.origin.replace('--gpus', 'the number of GPUs')})"
+        f"{item.name.replace('_', ' ')} {item.value} ({_derived(item.origin)})"
         for item in inputs
         if not item.origin.startswith("given") and item.value is not None and item.name in _NAMED
     ]
@@ -104,6 +104,11 @@ def settled(stated: Sequence[Stated], ask: Ask, catalog: Catalog, place: str) ->
         assumptions=(*notes, *found.notes, *deployment.assumptions),
         warnings=(*found.doubts, *doubts, *deployment.warnings),
     )
+
+
+def _derived(origin: str) -> str:
+    """Return where a value is from, without options that nobody gave: the file states these."""
+    return origin.replace("--gpus", "the number of GPUs").replace("--tp, --pp and --dp", "the ranks")
 
 
 _NAMED = frozenset({"engine", "engine_version", "tp", "pp", "weights", "kv_dtype", "gpus"})

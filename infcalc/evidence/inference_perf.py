@@ -53,7 +53,7 @@ def read_inference_perf(record: dict[str, Any], place: str) -> BenchmarkRun:
         run.times(latency.part("inter_token_latency"), Quantity.ITL, 1.0)
         _per_token(run, outputs)
     else:
-        run.convert("times and lengths are the server's, over windows of scrapes: rates hold, counts may not")
+        run.convert("times are the server's, over windows of scrapes")
         run.warnings.append("scrapes overlap the runs before and after: the client's report is the one to trust")
         completed = None
     refuse(fields.faults, place)
@@ -74,7 +74,8 @@ def read_inference_perf(record: dict[str, Any], place: str) -> BenchmarkRun:
         outputs_tokens=() if counted else lengths_by_percentiles(done.part("output_len")),
         dataset="constant pace",
     )
-    needed = (Quantity.OUTPUT_PER_S, Quantity.TTFT, Quantity.TPOT, Quantity.E2E)
+    times = (Quantity.TTFT, Quantity.TPOT, Quantity.E2E)
+    needed = times if counted else (Quantity.OUTPUT_PER_S, *times)
     return run.run(load, fields, num_completed=completed, num_failed=failed, needed=needed)
 
 
@@ -98,16 +99,19 @@ def _client(run: Gathering, done: Fields) -> tuple[float | None, float | None]:
 
 
 def _rates(run: Gathering, done: Fields) -> tuple[float | None, float | None]:
-    """Return the lengths that Prometheus counted: its means are of windows, tokens over requests are of requests."""
+    """Return the lengths that Prometheus counted: its means are of windows, tokens over requests are of requests.
+
+    What lengths are read off is no figure to be compared with what is predicted of them.
+    """
     requests = done.per_s("rate")
-    run.add(Quantity.REQUESTS_PER_S, MEAN, requests, done.named("rate"))
     found: list[float | None] = []
-    for key, quantity in (("prompt_len", Quantity.INPUT_PER_S), ("output_len", Quantity.OUTPUT_PER_S)):
-        part = done.part(key)
-        tokens = part.per_s("rate")
-        run.add(quantity, MEAN, tokens, part.named("rate"))
+    for key in ("prompt_len", "output_len"):
+        tokens = done.part(key).per_s("rate")
         found.append(None if tokens is None or requests is None else tokens / requests)
-    run.convert("lengths are tokens per second over requests per second: its own means are sums over windows")
+    run.convert(
+        "lengths are tokens per second over requests per second, for its own means are sums over windows: these rates "
+        "are then no figures to compare"
+    )
     waiting = done.part("queue_len")
     run.add(Quantity.WAITING, MEAN, waiting.amount("mean"), waiting.named("mean"))
     return found[0], found[1]

@@ -208,6 +208,8 @@ def test_what_prometheus_counted_for_inference_perf_has_lengths_from_rates() -> 
     (run,) = read_evidence(json.dumps(report), "file")
     assert isinstance(run, BenchmarkRun)
     assert (run.load.input_tokens, run.load.output_tokens) == (200.0, 64.0)
+    # Their lengths are made of them: compared with them they would agree with themselves.
+    assert run.figure(Quantity.REQUESTS_PER_S) is run.figure(Quantity.OUTPUT_PER_S) is None
     assert value(run, Quantity.TPOT) == 0.015
     assert "rate or concurrency that was asked for" in run.missing
 

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 _WORDS = {
     "ttft_s": "time to first token",
     "tpot_s": "time per token",
-    "tpot_inclusive_s": "time per token, with the first",
+    "tpot_inclusive_s": "time per token, inclusive",
     "itl_s": "gap between tokens",
     "e2e_s": "whole request",
     "queue_s": "in the queue",
     "prefill_s": "prompt",
-    "decode_s": "answer after its first token",
+    "decode_s": "answer after the first",
     "requests_per_s": "requests/s",
     "output_tokens_per_s": "output tokens/s",
     "input_tokens_per_s": "prompt tokens/s",
-    "total_tokens_per_s": "tokens/s, prompts and answers",
+    "total_tokens_per_s": "tokens/s, with prompts",
     "output_tokens_per_s_per_user": "tokens/s of a user",
     "num_concurrent": "requests under way",
 }
@@ -130,7 +130,7 @@ def _lines(run: RunComparison) -> Table:
             Column(key="predicted_high", heading="high", aside=True, text_key="high_text"),
             Column(key="measured", heading="measured", text_key="measured_text"),
             Column(key="error_fraction", heading="error", show=_error),
-            Column(key="roofline_fraction", heading="of roofline", show=_share),
+            Column(key="roofline_fraction", heading="roofline", show=_share),
             Column(key="slower_fraction", heading="slower ones", show=_slower, aside=True),
         ),
         rows=tuple(_row(line) for line in run.lines if line.predicted is not None or line.statistic in {"mean", "p99"}),
@@ -180,7 +180,7 @@ def _side_by_side(runs: Sequence[RunComparison]) -> Table:
     for name in chosen:
         columns.append(Column(key=name, heading=_WORDS.get(name, name), text_key=f"{name}_text"))
         columns.append(Column(key=f"{name}_error_fraction", heading="error", show=_error))
-    columns.append(Column(key="roofline_fraction", heading="of roofline", show=_share, aside=True))
+    columns.append(Column(key="roofline_fraction", heading="roofline", show=_share, aside=True))
     rows: list[Mapping[str, object]] = []
     for place, run in zip(_short([run.place for run in runs]), runs, strict=True):
         row: dict[str, object] = {"place": place, "load": run.load}
