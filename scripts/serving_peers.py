@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from serving_bands import TABLES, Figure, figures, recorded_cases
 
 from infcalc.api.bands import pools
