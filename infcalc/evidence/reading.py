@@ -25,7 +25,7 @@ from infcalc.evidence import (
     vllm_serve,
 )
 from infcalc.evidence.documents import records
-from infcalc.evidence.nouns import BenchmarkRun, Evidence, Format
+from infcalc.evidence.nouns import BenchmarkRun, Evidence, Format, MetricsSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,14 +78,22 @@ def read_evidence(text: str, place: str, form: Format | None = None) -> tuple[Ev
     ('vllm-serve', 0.02)
 
     """
+    named = form is not None
     form = form or sniff(text, place)
     if form is None:
         raise FileProblem("nothing that is known as a measurement", place=place, hint=f"known are {KNOWN}")
     for known, _, read_text in _TEXTS:
         if known is form:
-            found = read_text(text, place)
-            return found if isinstance(found, tuple) else (found,)
-    return _from_objects(text, place, form)
+            read = read_text(text, place)
+            found: tuple[Evidence, ...] = read if isinstance(read, tuple) else (read,)
+            break
+    else:
+        found = _from_objects(text, place, form, named=named)
+    silent = [one for one in found if isinstance(one, BenchmarkRun | MetricsSnapshot) and not one.measured]
+    if silent or not found:
+        where = silent[0].place if silent else place
+        raise FileProblem(f"no figure of {form}", place=where, hint=f"--benchmark-format; known are {KNOWN}")
+    return found
 
 
 def sniff(text: str, place: str = "text") -> Format | None:
@@ -108,7 +116,8 @@ def _form_of(record: _Record) -> Format | None:
     return next((form for form, is_it, _ in _OBJECTS if is_it(record)), None)
 
 
-def _from_objects(text: str, place: str, form: Format) -> tuple[Evidence, ...]:
+def _from_objects(text: str, place: str, form: Format, *, named: bool) -> tuple[Evidence, ...]:
+    """Return the runs of a JSON text; where the format was found out, each by its own."""
     found = records(text, place)
     if form is Format.ENGINE_TRACE:
         return (engine_trace.read_engine_trace(found, place),)
@@ -116,18 +125,28 @@ def _from_objects(text: str, place: str, form: Format) -> tuple[Evidence, ...]:
     faults = []
     for number, (line, record) in enumerate(found, start=1):
         one = place if len(found) == 1 else f"{place}, run {number} (line {line})"
-        own = _form_of(record) or form
         try:
-            if own is Format.GUIDELLM:
-                runs += guidellm.read_guidellm(record, one)
-                continue
-            read = next(read for known, _, read in _OBJECTS if known is own)
-            runs.append(read(record, one))
+            runs += _runs_of(record, form if named else _form_of(record), one)
         except FileProblem as problem:
             faults.append(problem)
     if faults:
         raise _together(faults, place)
     return tuple(runs)
+
+
+def _runs_of(record: _Record, form: Format | None, place: str) -> tuple[Evidence, ...]:
+    """Return the runs of one object.
+
+    Raises:
+        FileProblem: it is no result, or one with values that are none.
+
+    """
+    if form is Format.GUIDELLM:
+        return guidellm.read_guidellm(record, place)
+    read = next((read for known, _, read in _OBJECTS if known is form), None)
+    if read is None:
+        raise FileProblem("this is no result as the others are", place=place, hint="give results of one kind a file")
+    return (read(record, place),)
 
 
 def _together(problems: list[FileProblem], place: str) -> FileProblem:

@@ -378,6 +378,27 @@ def test_a_cut_document_is_refused_with_its_place() -> None:
         read_evidence(text[:-20], "file")
 
 
+def test_a_format_that_is_not_the_files_gives_no_silent_nothing() -> None:
+    for form in Format:
+        for name in ("vllm serve", "serve text", "engine trace", "vllm metrics"):
+            own, text = shapes.TEXTS[name]
+            if form is own:
+                continue
+            try:
+                found = read_evidence(text, "file", form)
+            except FileProblem as problem:
+                assert problem.hint  # noqa: PT017 - each says what to do
+                continue
+            # Two tools with the keys of one ancestor may be read as each other.
+            assert {own, form} == {Format.VLLM_SERVE, Format.SGLANG_SERVE}
+            assert all(one.measured for one in found if isinstance(one, BenchmarkRun))
+
+
+def test_an_object_of_another_kind_among_runs_is_refused() -> None:
+    with pytest.raises(FileProblem, match="no result as the others are"):
+        read_evidence(json.dumps(shapes.VLLM_SERVE) + '\n{"model_type": "llama"}\n', "file")
+
+
 def test_a_format_that_is_none_is_refused_with_those_there_are() -> None:
     assert format_of("vllm_serve") is Format.VLLM_SERVE
     assert format_of(None) is format_of("auto") is None
