@@ -44,6 +44,7 @@ bench: $(VENV)/.ready
 
 docs: $(VENV)/.ready
 	$(PY) scripts/serving_bands.py
+	$(PY) scripts/serving_peers.py
 	$(PY) scripts/render_docs.py
 	$(PY) scripts/accuracy.py
 	$(PY) scripts/efficiency_page.py

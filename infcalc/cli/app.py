@@ -78,7 +78,11 @@ COMMANDS = (
         question="What do I paste to start it, and why each option?",
         module="infcalc.cli.launch",
     ),
-    Command(name="compare", question="Does it agree with the start-up log of my engine?", module="infcalc.cli.compare"),
+    Command(
+        name="compare",
+        question="Does it agree with my engine's log, my benchmark, my metrics? Is mine possible, and normal?",
+        module="infcalc.cli.compare",
+    ),
     Command(name="validate", question="How right is it, on recorded start-up logs?", module="infcalc.cli.validate"),
     Command(
         name="lab",
@@ -101,6 +105,7 @@ SECTIONS = (
     ("How fast is it, and what bounds it?", ("roofline", "estimate", "speculate")),
     ("What happens under load?", ("workload", "simulate")),
     ("What does a mechanism save?", ("batching", "paging", "prefix-cache")),
+    ("What shall I run?", ("launch",)),
     ("Can I trust it?", ("compare", "validate", "lab")),
     ("What does it know?", ("models", "gpus", "show", "example", "completion")),
 )
