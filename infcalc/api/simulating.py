@@ -68,7 +68,11 @@ def simulate(
     sites = [site_of(ask, deployment, catalog) for deployment in deployments]
     for site in sites:
         check_model_len(site.deployment)
-        policies_for(asked, site.deployment.rules.engine)
+        policies = policies_for(asked, site.deployment.rules.engine)
+        if asked.pools is not None:
+            from infcalc.api.disaggregation_ask import check_hands_over  # noqa: PLC0415 - only with pools
+
+            check_hands_over(policies[0])
     first = asked.load if asked.sweep is None else at(asked.load, asked.sweep.variable, asked.sweep.values[0])
     traced = traced_of(with_defaults(first))
     if asked.load.save_trace is not None:
@@ -121,7 +125,7 @@ def _at_place(
     from infcalc.api import simulation_words as words  # noqa: PLC0415 - numpy
 
     described = place.described()
-    if not described.fits:
+    if not place.fits:
         return described, [], [], []
     asked = place.asked
     if asked.sweep is not None:
@@ -131,6 +135,11 @@ def _at_place(
     else:
         policies = policies_for(asked, place.site.deployment.rules.engine)
         ran = place.run(policies[0], traced.trace, progress)
+        if place.pools is not None:
+            from infcalc.api.plain_beside import judged  # noqa: PLC0415 - only with pools
+
+            told = judged(ran.result, place.pools, asked, policies[0], traced.trace, progress)
+            ran = replace(ran, result=replace(ran.result, disaggregation=told))
         compare: tuple[RunResult, ...] = ()
         if len(policies) > 1:
             compare = _compared(place, traced, ran.result, policies, progress)
@@ -164,7 +173,7 @@ def _asked_inputs(asked: SimulationAsk, result: SimulationResult, traced: Traced
     said = asked.compared or asked.policy
     names = ", ".join(asked.compared) if asked.compared else str(result.policy or asked.policy or "")
     found = [*loaded, Input(name="policy", value=names, origin="given" if said else "the engine's own")]
-    found.append(_given("replicas", result.num_replicas, asked.num_replicas))
+    found += _replicas(asked, result)
     if result.num_lanes > 1:
         found.append(_given("router", str(router_of(asked)), asked.router))
     if asked.sweep is not None:
@@ -175,6 +184,28 @@ def _asked_inputs(asked: SimulationAsk, result: SimulationResult, traced: Traced
     if asked.contiguous:
         found.append(Input(name="paging", value="off", origin="given (--contiguous)"))
     return tuple(found)
+
+
+def _replicas(asked: SimulationAsk, result: SimulationResult) -> list[Input]:
+    """Return how many replicas serve: so many, so many of either kind, or as many as a rule says."""
+    rule, pools = asked.scaling, asked.pools
+    if rule is not None:
+        written = f"min={rule.num_least},max={rule.num_most},{rule.gauge}={rule.above:g},below={rule.below:g}"
+        return [Input(name="autoscale", value=written, origin="given (--autoscale)")]
+    if pools is None:
+        return [_given("replicas", result.num_replicas, asked.num_replicas)]
+    link = pools.link.bytes_per_s
+    told = result.disaggregation
+    speed = (told.link.bytes_per_s if told is not None else link) or 0.0
+    found = [
+        _given("prefill_replicas", pools.num_prefill, pools.num_prefill),
+        _given("decode_replicas", pools.num_decode, pools.num_decode),
+        _given("kv_link", f"{speed / 1e9:g} GB/s", link),
+    ]
+    for name, tp in (("prefill_tp", pools.prefill_tp), ("decode_tp", pools.decode_tp)):
+        if tp is not None:
+            found.append(_given(name, tp, tp))
+    return found
 
 
 def _given(name: str, value: object, given: object) -> Input:

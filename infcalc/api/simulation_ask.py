@@ -13,8 +13,10 @@ from infcalc.frozen import frozen
 from infcalc.simulation.routing import RouterKind
 
 if TYPE_CHECKING:
+    from infcalc.api.disaggregation_ask import PoolsAsk
     from infcalc.api.objectives import Objective
     from infcalc.api.sweeping import Sweep
+    from infcalc.simulation.scaling import ScalingRule
 
 DEFAULT_REQUESTS = 1000
 DEFAULT_ARRIVALS = "poisson:rate=3"
@@ -32,7 +34,7 @@ class SimulationAsk:
 
     ``policy``: who computes what in a step, as the engine does without it; ``compared`` are several, side by side.
     ``contiguous``: under static and continuous batching each request reserves the longest sequence, as engines without
-    paging do. ``slo`` are limits that each request is held to (``ttft=500ms``), or of a percentile (``ttft-p95=1s``).
+    paging do. ``pools``: prefill and decode on replicas of their own. ``scaling``: replicas that come and go. ``slo`` are limits that each request is held to (``ttft=500ms``), or of a percentile (``ttft-p95=1s``).
     """
 
     load: WorkloadAsk = WorkloadAsk()
@@ -47,6 +49,8 @@ class SimulationAsk:
     slo: tuple[Objective, ...] = ()
     sweep: Sweep | None = None
     save_requests: str | None = None
+    pools: PoolsAsk | None = None
+    scaling: ScalingRule | None = None
 
 
 def check_simulation(asked: SimulationAsk) -> None:
@@ -60,6 +64,14 @@ def check_simulation(asked: SimulationAsk) -> None:
         raise UsageError("a policy beside several", place="--policy", hint="name all in --compare, or one in --policy")
     if asked.sweep is not None:
         _check_sweep(asked, asked.sweep)
+    if asked.pools is not None:
+        from infcalc.api.disaggregation_ask import check_pools  # noqa: PLC0415 - only with pools
+
+        check_pools(asked, asked.pools)
+    if asked.scaling is not None:
+        from infcalc.api.scaling_ask import check_scaling  # noqa: PLC0415 - only where replicas come and go
+
+        check_scaling(asked)
     for one in asked.slo:
         if one.quantity not in _OF_REQUESTS:
             raise UsageError(

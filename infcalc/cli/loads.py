@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from infcalc.api.batching_requests import BatchingAsk
+    from infcalc.api.disaggregation_ask import PoolsAsk
     from infcalc.api.judging import Measurement
     from infcalc.api.objectives import Objective
     from infcalc.api.simulation_ask import SimulationAsk
     from infcalc.api.sweeping import Sweep
     from infcalc.api.workload_ask import WorkloadAsk
+    from infcalc.simulation.scaling import ScalingRule
 
 
 def offer_from(options: Mapping[str, Any]) -> Offer:
@@ -117,7 +119,34 @@ def simulation_from(options: Mapping[str, Any]) -> SimulationAsk:
         slo=slo_from(options),
         sweep=sweep_from(options),
         save_requests=options.get("save_requests"),
+        pools=_pools_from(options),
+        scaling=_scaling_from(options),
     )
+
+
+def _pools_from(options: Mapping[str, Any]) -> PoolsAsk | None:
+    given = {
+        "num_prefill": options.get("prefill_replicas"),
+        "num_decode": options.get("decode_replicas"),
+        "prefill_tp": options.get("prefill_tp"),
+        "decode_tp": options.get("decode_tp"),
+        "link": options.get("kv_link"),
+        "beside": options.get("aggregated"),
+    }
+    if all(value is None for value in given.values()):
+        return None
+    from infcalc.api.disaggregation_ask import pools_of  # noqa: PLC0415 - only with pools
+
+    return pools_of(**given)
+
+
+def _scaling_from(options: Mapping[str, Any]) -> ScalingRule | None:
+    text = options.get("autoscale")
+    if text is None:
+        return None
+    from infcalc.api.scaling_ask import parse_autoscale  # noqa: PLC0415 - only where replicas come and go
+
+    return parse_autoscale(text)
 
 
 def terms_from(options: Mapping[str, Any]) -> Terms:

@@ -168,6 +168,8 @@ BARE = {
     **dict.fromkeys(words("line number starts"), "a position in a file, or a count of what it names"),
     **dict.fromkeys(words("rounds first_round rounds_by_drafted max_depth"), "a count of what it names"),
     "parents": "which one, not how many",
+    **dict.fromkeys(words("above below"), "in the unit of the gauge beside it"),
+    "gain_factor": "a ratio of two equal units",
     "standard_errors": "in standard errors of the value beside it",
     **dict.fromkeys(words("knots sharpness tail_index"), "logarithms base 2 of tokens or bytes; exponents"),
     "fractions": "of a peak, the values of a curve",
