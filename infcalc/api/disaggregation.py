@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from infcalc.api.simulation_machine import Machinery, Seats
     from infcalc.api.simulation_runs import Progress
     from infcalc.api.speed import Site
+    from infcalc.scheduling.scheduler import Scheduler
     from infcalc.simulation.gathered import Gathered, Totals
+    from infcalc.simulation.timing import StepTimer
     from infcalc.workload.trace import Trace
 
 NETWORK_BYTES_PER_S = 50e9
@@ -210,7 +212,7 @@ def run_pools(setting: PoolsSetting, load: Load, progress: Progress | None) -> t
     return gathered, _told(place, fleet, gathered, setting.front_end.latency_ps)
 
 
-def _engine(policy: Policy, side: Side) -> tuple[object, object]:
+def _engine(policy: Policy, side: Side) -> tuple[Scheduler, StepTimer]:
     if side.machinery is None:
         raise AssertionError("what does not fit runs nothing")
     return scheduler_of(policy, side.seats.seating), side.machinery.timer
@@ -267,6 +269,7 @@ def _use(side: Side, totals: tuple[Totals, ...], lasted_ps: int) -> PoolUse:
         tp=side.site.deployment.parallelism.tp,
         cache_tokens=seating.cache_tokens,
         max_num_seqs=seating.max_num_seqs,
+        num_slots=side.num_lanes * seating.max_num_seqs,
         busy_fraction=sum(one.busy_ps for one in totals) / len(totals) / span,
         kv_usage_fraction=Use(
             mean=held / blocks / span, max=max(one.most_held_blocks / one.num_blocks for one in totals)

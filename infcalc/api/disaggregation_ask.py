@@ -12,6 +12,8 @@ from infcalc.units import parse_quantity
 from infcalc.workload.written import values_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from infcalc.api.simulation_ask import SimulationAsk
 
 HANDING_OVER = (Policy.VLLM, Policy.SGLANG, Policy.TENSORRT_LLM)
@@ -76,24 +78,27 @@ def parse_link(text: str) -> LinkAsk:
 
     """
     try:
-        values = values_of(text, "a link")
-        unknown = set(values) - {"", "bandwidth", "latency", "shared"}
-        if unknown:
-            raise ValueError(f"{sorted(unknown)[0]!r} is no property of a link")
-        if {"", "bandwidth"} <= set(values):
-            raise ValueError("the bandwidth is given twice")
-        speed = values.get("", values.get("bandwidth"))
-        bytes_per_s = None if speed is None else float(parse_quantity(speed, "bytes_per_s"))
-        latency_s = float(parse_quantity(values.get("latency", "0 s"), "seconds"))
-        shared = values.get("shared", Shared.REPLICA.value).lower()
-        if shared not in set(Shared):
-            raise ValueError(f"{shared!r} shares no link: one of {', '.join(Shared)}")
+        return _link(values_of(text, "a link"))
     except ValueError as wrong:
         raise UsageError(str(wrong), place=_LINK, hint=_FORMS) from None
+
+
+def _link(values: Mapping[str, str]) -> LinkAsk:
+    unknown = [key for key in values if key not in {"", "bandwidth", "latency", "shared"}]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no property of a link")
+    if {"", "bandwidth"} <= set(values):
+        raise ValueError("the bandwidth is given twice")
+    speed = values.get("", values.get("bandwidth"))
+    bytes_per_s = None if speed is None else float(parse_quantity(speed, "bytes_per_s"))
     if bytes_per_s is not None and not 1 <= bytes_per_s <= _MOST_BYTES_PER_S:
-        raise UsageError(f"{bytes_per_s:g} bytes/s is out of range", place=_LINK, hint=_FORMS)
+        raise ValueError(f"{bytes_per_s:g} bytes/s is out of range")
+    latency_s = float(parse_quantity(values.get("latency", "0 s"), "seconds"))
     if not 0 <= latency_s <= _MOST_LATENCY_S:
-        raise UsageError(f"a latency of {latency_s:g} s is out of range", place=_LINK, hint="from 0 to a minute")
+        raise ValueError(f"a latency of {latency_s:g} s is out of range: from 0 to a minute")
+    shared = values.get("shared", Shared.REPLICA.value).lower()
+    if shared not in set(Shared):
+        raise ValueError(f"{shared!r} shares no link: one of {', '.join(Shared)}")
     return LinkAsk(bytes_per_s=bytes_per_s, latency_s=latency_s, shared=Shared(shared))
 
 

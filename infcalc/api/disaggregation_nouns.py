@@ -21,6 +21,8 @@ class PoolUse:
     tp: int
     cache_tokens: int
     max_num_seqs: int
+    num_slots: int
+    """Of all its lanes."""
     busy_fraction: float
     kv_usage_fraction: Use
     slot_utilization_fraction: float

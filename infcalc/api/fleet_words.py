@@ -33,16 +33,20 @@ def pool_notes(place: PoolsPlace, router: str, *, room_first: bool, reserved_tok
         else "a cache is fetched as a whole when the prompt is computed and the decode replica has room; until then "
         "its blocks are held at the prefill replica"
     )
-    return [
-        f"link of {_speed(place.bytes_per_s)} and a latency of {format_seconds(link.latency_s)} ({place.link_origin}; a "
-        f"scale-up link within one server is faster): {whose}, caches cross one after another; "
-        "what a decode replica takes in is not limited",
-        f"hand-over: {how}",
+    speed, latency = _speed(place.bytes_per_s), format_seconds(link.latency_s)
+    crossing = (
+        f"link of {speed} and a latency of {latency} ({place.link_origin}; a scale-up link within one server is "
+        f"faster): {whose}, caches cross one after another; what a decode replica takes in is not limited"
+    )
+    bound = (
         f"a request goes to a prefill replica by {router} and at the same moment to the decode replica with the fewest "
-        "requests; decode replicas find no prefixes, and compute anew whom they preempt; every step is computed",
+        "requests; decode replicas find no prefixes, and compute anew whom they preempt; every step is computed"
+    )
+    first = (
         "TTFT ends with the first token at the prefill replica; engines that stream from the decode replica show it "
-        "when the cache is there (decode_ttft_s)",
-    ]
+        "when the cache is there (decode_ttft_s)"
+    )
+    return [crossing, f"hand-over: {how}", bound, first]
 
 
 def pool_doubts(told: Disaggregation) -> list[str]:
@@ -92,12 +96,13 @@ def scaling_notes(rule: ScalingRule) -> list[str]:
         format_seconds(value / PS_PER_S) for value in (rule.every_ps, rule.window_ps, rule.start_ps, rule.rest_ps)
     )
     what = "requests waiting per replica" if rule.gauge == "queue" else "share of the cache held"
-    return [
+    text = (
         f"autoscaling, {rule.num_least} to {rule.num_most} replicas: every {every} the mean {what} over {window} is "
         f"compared; above {rule.above:g} one is added, which serves after {start}, below {rule.below:g} the one with "
         f"the fewest requests takes no more and ends when it has none; nothing changes for {rest} after a change; who "
         "starts counts as empty; every step is computed"
-    ]
+    )
+    return [text]
 
 
 def scaling_explanations(told: Scaling) -> list[Explanation]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from infcalc.api.simulation_ask import SimulationAsk
     from infcalc.api.simulation_nouns import RunResult
     from infcalc.api.simulation_runs import Progress
+    from infcalc.api.simulation_site import Place
     from infcalc.api.speed import Site
     from infcalc.workload.trace import Trace
 
@@ -29,14 +30,14 @@ _MOST_TP = 8
 
 
 def judged(
-    run: RunResult, place: PoolsPlace, asked: SimulationAsk, policy: Policy, trace: Trace, progress: Progress | None
+    run: RunResult, place: Place, policy: Policy, trace: Trace, progress: Progress | None
 ) -> Disaggregation | None:
     """Return what is said of pools with plain replicas beside them; a run that was broken off stands alone."""
-    told = run.disaggregation
-    if told is None or run.partial or place.asked.beside is Beside.NONE:
+    told, pools, asked = run.disaggregation, place.pools, place.asked
+    if told is None or pools is None or run.partial or pools.asked.beside is Beside.NONE:
         return told
     runs: list[PlainRun] = []
-    for side in _layouts(place, asked):
+    for side in _layouts(pools, asked):
         plain = _run(side, asked, policy, trace, progress)
         if plain is None:
             return told

@@ -61,28 +61,27 @@ def _rule(values: Mapping[str, str]) -> ScalingRule:
     if "max" not in values:
         raise ValueError("max is missing: how many replicas there may be")
     above = _number(values, gauge.value, _MOST_QUEUE if gauge is Gauge.QUEUE else 1.0)
-    window_s = _time(values, "window", _WINDOW)
-    every_s = _time(values, "every", _EVERY)
-    rule = {
-        "num_least": _whole(values, "min", 1),
-        "num_most": _whole(values, "max", 1),
-        "above": above,
-        "below": _number(values, "below", above) if "below" in values else _BELOW * above,
-    }
-    if rule["num_least"] > rule["num_most"]:
-        raise ValueError(f"min={values['min']} is above max={values['max']}")
-    if rule["below"] >= above:
-        raise ValueError(f"below={values['below']} must be under {gauge}={values[gauge]}, or replicas come and go")
-    if every_s < 1:
+    window_ps = _time(values, "window", _WINDOW)
+    every_ps = _time(values, "every", _EVERY)
+    least, most = _whole(values, "min", 1), _whole(values, "max", 1)
+    if least > most:
+        raise ValueError(f"min={least} is above max={most}")
+    below = _number(values, "below", above) if "below" in values else _BELOW * above
+    if below >= above:
+        raise ValueError(f"below={below:g} must be under {gauge}={above:g}, or replicas come and go")
+    if every_ps < 1:
         raise ValueError("every must be above 0")
-    if window_s < every_s or window_s % every_s:
+    if window_ps < every_ps or window_ps % every_ps:
         raise ValueError("the window must be a whole number of looks: once, twice or more of every")
     return ScalingRule(
-        **rule,
+        num_least=least,
+        num_most=most,
         gauge=gauge,
+        above=above,
+        below=below,
         start_ps=_time(values, "start", _START),
-        window_ps=window_s,
-        every_ps=every_s,
+        window_ps=window_ps,
+        every_ps=every_ps,
         pause_ps=_time(values, "pause", "0 s"),
     )
 
@@ -100,7 +99,7 @@ def _number(values: Mapping[str, str], key: str, most: float) -> float:
     except ValueError:
         raise ValueError(f"{key}={values[key]}: not a number") from None
     low = "0" if key == "below" else "above 0"
-    if not (0 <= value if key == "below" else 0 < value) or not value <= most:
+    if not 0 <= value <= most or (key != "below" and not value):
         raise ValueError(f"{key}={values[key]}: {low} and at most {most:g}")
     return value
 

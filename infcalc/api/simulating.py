@@ -138,7 +138,7 @@ def _at_place(
         if place.pools is not None:
             from infcalc.api.plain_beside import judged  # noqa: PLC0415 - only with pools
 
-            told = judged(ran.result, place.pools, asked, policies[0], traced.trace, progress)
+            told = judged(ran.result, place, policies[0], traced.trace, progress)
             ran = replace(ran, result=replace(ran.result, disaggregation=told))
         compare: tuple[RunResult, ...] = ()
         if len(policies) > 1:
@@ -148,7 +148,7 @@ def _at_place(
         from infcalc.api.simulation_saving import save_requests  # noqa: PLC0415
 
         save_requests(ran, asked.save_requests)
-    found = words.explanations_of(result, place, ran) if explain else []
+    found = words.explanations_of(place, ran) if explain else []
     return result, words.notes_of(result, place, ran), words.doubts_of(result, ran), found
 
 

@@ -34,7 +34,8 @@ class SimulationAsk:
 
     ``policy``: who computes what in a step, as the engine does without it; ``compared`` are several, side by side.
     ``contiguous``: under static and continuous batching each request reserves the longest sequence, as engines without
-    paging do. ``pools``: prefill and decode on replicas of their own. ``scaling``: replicas that come and go. ``slo`` are limits that each request is held to (``ttft=500ms``), or of a percentile (``ttft-p95=1s``).
+    paging do. ``pools``: prefill and decode on replicas of their own. ``scaling``: replicas that come and go. ``slo``
+    are limits that each request is held to (``ttft=500ms``), or of a percentile (``ttft-p95=1s``).
     """
 
     load: WorkloadAsk = WorkloadAsk()
@@ -64,14 +65,7 @@ def check_simulation(asked: SimulationAsk) -> None:
         raise UsageError("a policy beside several", place="--policy", hint="name all in --compare, or one in --policy")
     if asked.sweep is not None:
         _check_sweep(asked, asked.sweep)
-    if asked.pools is not None:
-        from infcalc.api.disaggregation_ask import check_pools  # noqa: PLC0415 - only with pools
-
-        check_pools(asked, asked.pools)
-    if asked.scaling is not None:
-        from infcalc.api.scaling_ask import check_scaling  # noqa: PLC0415 - only where replicas come and go
-
-        check_scaling(asked)
+    _check_fleet(asked)
     for one in asked.slo:
         if one.quantity not in _OF_REQUESTS:
             raise UsageError(
@@ -89,6 +83,17 @@ def check_simulation(asked: SimulationAsk) -> None:
         router_of(asked)
     if asked.save_requests is not None and (asked.sweep is not None or len(asked.compared) > 1):
         raise UsageError("requests of several runs", place="--save-requests", hint="simulate one alone to save it")
+
+
+def _check_fleet(asked: SimulationAsk) -> None:
+    if asked.pools is not None:
+        from infcalc.api.disaggregation_ask import check_pools  # noqa: PLC0415 - only with pools
+
+        check_pools(asked, asked.pools)
+    if asked.scaling is not None:
+        from infcalc.api.scaling_ask import check_scaling  # noqa: PLC0415 - only where replicas come and go
+
+        check_scaling(asked)
 
 
 def _check_sweep(asked: SimulationAsk, sweep: Sweep) -> None:

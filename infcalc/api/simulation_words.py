@@ -106,7 +106,7 @@ def _rejected(run: RunResult, ran: Ran) -> str:
     return f"{run.rejected:,} of {run.requests:,} requests were rejected: {why}"
 
 
-def explanations_of(result: SimulationResult, place: Place, ran: Ran) -> list[Explanation]:
+def explanations_of(place: Place, ran: Ran) -> list[Explanation]:
     """Return how the figures of the shown run came about."""
     done, run = ran.gathered.finished, ran.result
     tokens, prompts, hits = (int(column.sum()) for column in (done.output_tokens, done.prompt_tokens, done.hit_tokens))

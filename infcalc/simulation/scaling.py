@@ -175,9 +175,8 @@ class ScaledFleet(Fleet):
             super()._happen(event)
 
     def _choose(self, asked: Asked) -> int:
-        return self._router.choose(
-            asked, self._loads, [place for one in self.units if one.serves for place in one.places]
-        )
+        places = [place for one in self.units if one.serves for place in one.places]
+        return self._router.choose(asked, self._loads, places)
 
     def _ended(self, place: int, record: RequestRecord) -> None:
         super()._ended(place, record)

@@ -89,13 +89,13 @@ def _beside(result: SimulationResult, told: Disaggregation, name: str) -> Table:
 def pool_findings(told: Disaggregation) -> list[str]:
     """Return what pools come to in lines."""
     link = told.link
-    of = "link" if link.num_links == 1 else f"{link.num_links} links"
-    found = [
-        f"{format_bytes(link.sent_bytes)} of cache crossed {'the ' if link.num_links == 1 else ''}{of} of "
-        f"{link.bytes_per_s / _GB:g} GB/s, in use {_percent(link.utilization_fraction)} of the time; prefill busy "
-        f"{_percent(told.prefill.busy_fraction)}, decode {_percent(told.decode.busy_fraction)}"
-    ]
-    return [*found, told.verdict] if told.verdict else found
+    of = "the link" if link.num_links == 1 else f"{link.num_links} links"
+    crossed = (
+        f"{format_bytes(link.sent_bytes)} of cache crossed {of} of {link.bytes_per_s / _GB:g} GB/s, in use "
+        f"{_percent(link.utilization_fraction)} of the time; prefill busy {_percent(told.prefill.busy_fraction)}, "
+        f"decode {_percent(told.decode.busy_fraction)}"
+    )
+    return [crossed, told.verdict] if told.verdict else [crossed]
 
 
 def scaling_finding(told: Scaling) -> str:

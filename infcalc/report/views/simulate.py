@@ -206,7 +206,8 @@ def _used(result: SimulationResult) -> list[str]:
     found = []
     if use is not None:
         text = f"KV cache {_percent(use.mean)} used on average, {_percent(use.max)} at most; "
-        text += f"{_percent(result.slot_utilization_fraction)} of {result.max_num_seqs * result.num_lanes:,} slots; "
+        slots = "the slots" if result.scaling is not None else f"{_slots(result):,} slots"
+        text += f"{_percent(result.slot_utilization_fraction)} of {slots}; "
         times = "once" if result.preemptions == 1 else f"{result.preemptions:,} times"
         text += f"preempted {times}" if result.preemptions else "nobody preempted"
         if result.prefix_hit_rate_fraction:
@@ -219,6 +220,13 @@ def _used(result: SimulationResult) -> list[str]:
             f"{result.goodput_requests_per_s:.3g} per s"
         )
     return found
+
+
+def _slots(result: SimulationResult) -> int:
+    told = result.disaggregation
+    if told is None:
+        return result.max_num_seqs * result.num_lanes
+    return sum(one.num_slots for one in (told.prefill, told.decode))
 
 
 def _limit(quantity: str, statistic: str, limit_s: float) -> str:
