@@ -77,8 +77,7 @@ def recorded(folder: Path) -> Iterator[dict[str, Any]]:
 def simulated(folder: Path, ids: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
     """Yield each recorded run, or those of ``ids``, with its simulation.
 
-    SGLang on eight H200 of one server, gpt-oss-120b with two GPUs for each replica; the link is the default. TTFT is
-    that which a client of the decode replica sees.
+    SGLang on eight H200 of one server, gpt-oss-120b with two GPUs for each replica; the link is the default.
     """
     for run in recorded(folder):
         if ids and run["id"] not in ids:
@@ -93,11 +92,11 @@ def simulated(folder: Path, ids: tuple[str, ...] = ()) -> Iterator[dict[str, Any
         pools = PoolsAsk(num_prefill=run["prefill"], num_decode=run["decode"], beside=Beside.NONE)
         result = simulate(ask, SimulationAsk(load=load, pools=pools)).result
         told = result.disaggregation
-        if told is None or told.decode_ttft_s is None or result.tpot_s is None:
+        if told is None or result.ttft_s is None or result.tpot_s is None:
             raise AssertionError("pools hand over")
         yield run | {
             "simulated": {
-                "ttft_s": _short(told.decode_ttft_s.mean),
+                "ttft_s": _short(result.ttft_s.mean),
                 "tpot_s": _short(result.tpot_s.mean),
                 "output_tokens_per_s": _short(result.output_tokens_per_s),
                 "prefill_busy_fraction": _short(told.prefill.busy_fraction),

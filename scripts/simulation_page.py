@@ -122,7 +122,7 @@ def _apart() -> list[str]:
             f"gpt-oss-120b on eight H200 of one server, two GPUs for each replica, SGLang. Source: {held['source']}. "
             "`python scripts/disaggregation_errors.py DATA` writes [the "
             "figures](../tests/published/disaggregation_runs.yaml). No figure of these runs was in view when anything "
-            "was set; TTFT is what a client of the decode replica sees."
+            "was set."
         ),
         "",
         "| quantity | number | median error | goal | signed median |",

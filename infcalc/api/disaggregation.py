@@ -46,7 +46,7 @@ NETWORK_ORIGIN = "default: a network card of 400 Gb/s for each GPU of a prefill 
 _RESERVED_TOKENS = 512
 """``num_reserved_decode_tokens`` of SGLang 0.5."""
 HANDOVERS = {
-    Policy.VLLM: Handover(),
+    Policy.VLLM: Handover(computes_first=True),
     Policy.SGLANG: Handover(room_first=True, reserved_tokens=_RESERVED_TOKENS),
     Policy.TENSORRT_LLM: Handover(to_the_end=True),
 }
@@ -230,12 +230,11 @@ def _links(place: PoolsPlace) -> list[Link]:
 def _told(place: PoolsPlace, fleet: DisaggregatedFleet, gathered: Gathered, latency_ps: int) -> Disaggregation:
     first = int(gathered.sent_ps[gathered.sent_ps >= 0].min(initial=gathered.end_ps))
     lasted_ps = gathered.end_ps - first
-    done = {index: row for row, index in enumerate(gathered.finished.indices.tolist())}
+    done = set(gathered.finished.indices.tolist())
     moved = [one for one in fleet.transfers if one.index in done]
-    firsts = gathered.finished.first_token_ps
     landed = np.array([one.landed_ps for one in moved], dtype=np.int64)
     sent = gathered.sent_ps[np.array([one.index for one in moved], dtype=np.int64)]
-    given = np.array([firsts[done[one.index]] for one in moved], dtype=np.int64)
+    computed = np.array([one.computed_ps for one in moved], dtype=np.int64)
     links = fleet.pools.distinct_links
     lanes = place.prefill.num_lanes
     return Disaggregation(
@@ -253,8 +252,8 @@ def _told(place: PoolsPlace, fleet: DisaggregatedFleet, gathered: Gathered, late
         ),
         transfer_s=summary_of(landed - np.array([one.sent_ps for one in moved], dtype=np.int64)),
         room_wait_s=summary_of(np.array([one.room_ps - one.ready_ps for one in moved], dtype=np.int64)),
-        handover_s=summary_of(landed - given),
-        decode_ttft_s=summary_of(landed - sent + latency_ps),
+        prefill_done_s=summary_of(computed - sent + latency_ps),
+        handover_s=summary_of(landed - computed),
     )
 
 

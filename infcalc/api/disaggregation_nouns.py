@@ -65,9 +65,9 @@ class Disaggregation:
     """How caches were handed over, and how plain replicas do with the same GPUs.
 
     ``transfer_s`` is from the last bytes' being handed to the link until they have arrived, the wait for the link
-    included; ``room_wait_s`` the wait for room at the decode replica; ``handover_s`` from the first token until the
-    decode replica has the cache; ``decode_ttft_s`` the time to first token where the decode replica gives it out, as
-    engines do whose prefill replica does not stream. ``gain_factor`` is the throughput over that of the best of
+    included; ``room_wait_s`` the wait for room at the decode replica; ``prefill_done_s`` from a request's being
+    sent until its prompt is computed, which is less than the time to first token that its sender sees; ``handover_s``
+    from there until the decode replica has the cache. ``gain_factor`` is the throughput over that of the best of
     ``aggregated``: requests within the limits of ``--slo`` per second, without limits tokens per second.
     """
 
@@ -78,8 +78,8 @@ class Disaggregation:
     link: LinkUse
     transfer_s: TimeSummary | None = None
     room_wait_s: TimeSummary | None = None
+    prefill_done_s: TimeSummary | None = None
     handover_s: TimeSummary | None = None
-    decode_ttft_s: TimeSummary | None = None
     aggregated: tuple[PlainRun, ...] = ()
     """Best first."""
     gain_factor: float | None = None

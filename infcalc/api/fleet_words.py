@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from infcalc.api.disaggregation import PoolsPlace
     from infcalc.api.disaggregation_nouns import Disaggregation
     from infcalc.api.scaling_nouns import Scaling
+    from infcalc.simulation.pools import Handover
     from infcalc.simulation.scaling import ScalingRule
 
 _BUSY = 0.9
@@ -22,14 +23,14 @@ def _speed(bytes_per_s: float) -> str:
     return f"{bytes_per_s / _GB:g} GB/s"
 
 
-def pool_notes(place: PoolsPlace, router: str, *, room_first: bool, reserved_tokens: int) -> list[str]:
+def pool_notes(place: PoolsPlace, router: str, rule: Handover) -> list[str]:
     """Return what a simulation of pools rests on."""
     link = place.asked.link
     whose = "each prefill replica has one" if link.shared == "replica" else "all prefill replicas share one"
     how = (
-        f"room at the decode replica is taken before a prompt is computed ({reserved_tokens} tokens are left free for "
-        "each request there), and its chunks cross as they are computed: what shows is the last"
-        if room_first
+        f"room at the decode replica is taken before a prompt is computed ({rule.reserved_tokens} tokens are left free "
+        "for each request there), and its chunks cross as they are computed: what shows is the last"
+        if rule.room_first
         else "a cache is fetched as a whole when the prompt is computed and the decode replica has room; until then "
         "its blocks are held at the prefill replica"
     )
@@ -43,8 +44,9 @@ def pool_notes(place: PoolsPlace, router: str, *, room_first: bool, reserved_tok
         "requests; decode replicas find no prefixes, and compute anew whom they preempt; every step is computed"
     )
     first = (
-        "TTFT ends with the first token at the prefill replica; engines that stream from the decode replica show it "
-        "when the cache is there (decode_ttft_s)"
+        "TTFT is what the sender sees: the first token comes from the decode replica, "
+        + ("of its first step" if rule.computes_first else "when the cache is there")
+        + "; prefill_done_s is when the prompt was computed"
     )
     return [crossing, f"hand-over: {how}", bound, first]
 

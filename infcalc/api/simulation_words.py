@@ -39,10 +39,7 @@ def notes_of(result: SimulationResult, place: Place, ran: Ran) -> list[str]:
     if place.pools is not None:
         from infcalc.api.disaggregation import HANDOVERS  # noqa: PLC0415 - only with pools
 
-        rule = HANDOVERS[policy]
-        found += words.pool_notes(
-            place.pools, result.router, room_first=rule.room_first, reserved_tokens=rule.reserved_tokens
-        )
+        found += words.pool_notes(place.pools, result.router, HANDOVERS[policy])
     elif place.asked.scaling is not None:
         found += words.scaling_notes(place.asked.scaling)
     if result.num_lanes > 1 and place.pools is None:

@@ -75,36 +75,43 @@ class Scheduler(ABC):
             raise ValueError(f"{sequence} cannot be added: it has been before, or another has its id")
         self._check(sequence)
 
-    def expect(self, sequence: Sequence, *, num_lookahead_tokens: int = 0, num_spare_tokens: int = 0) -> bool:
-        """Take blocks for a prompt that is computed elsewhere, and a place; False, and nothing changed, without room.
+    def expect(
+        self, sequence: Sequence, num_tokens: int, *, num_lookahead_tokens: int = 0, num_spare_tokens: int = 0
+    ) -> bool:
+        """Take a place, and blocks for ``num_tokens`` of a prompt that are computed elsewhere; False without room.
 
-        ``num_lookahead_tokens`` get blocks behind it; ``num_spare_tokens`` must be left free. Whoever gave its blocks
+        ``num_lookahead_tokens`` get blocks behind them; ``num_spare_tokens`` must be left free. Whoever gave its blocks
         back before goes first: nobody is taken in while somebody waits.
         """
         if self.waiting or len(self.running) + len(self.expected) >= self.max_num_seqs:
             return False
         tokens, blocks = sequence.tokens, -(-num_spare_tokens // self.kv.block_tokens)
-        if not self.kv.can_allocate(len(tokens) + num_lookahead_tokens, num_spare_blocks=blocks):
+        if not self.kv.can_allocate(num_tokens + num_lookahead_tokens, num_spare_blocks=blocks):
             return False
         key = sequence.sequence_id
-        room = self.kv.allocate(key, tokens, len(tokens), hit=NO_HIT, num_lookahead_tokens=num_lookahead_tokens)
+        room = self.kv.allocate(key, tokens, num_tokens, hit=NO_HIT, num_lookahead_tokens=num_lookahead_tokens)
         if room is None:
             return False
         self.expected[key] = sequence
         return True
 
-    def join(self, sequence_id: int, token: int) -> None:
-        """Let an expected sequence run: its prompt is in its blocks, and ``token``, its first, is known.
+    def join(self, sequence_id: int, num_tokens: int, *, first: int | None = None) -> None:
+        """Let an expected sequence run: ``num_tokens`` of its prompt are in its blocks.
+
+        ``first`` is the first token of its answer, where the whole prompt was computed and it is known.
 
         Raises:
             KeyError: it is not expected.
 
         """
         sequence = self.expected.pop(sequence_id)
-        self.kv.commit(sequence_id, sequence.tokens)
+        if num_tokens:
+            self.kv.commit(sequence_id, sequence.tokens[:num_tokens])
         sequence.become(Status.RUNNING)
-        sequence.computed(sequence.prompt_tokens)
-        sequence.append(token)
+        if num_tokens:
+            sequence.computed(num_tokens)
+        if first is not None:
+            sequence.append(first)
         sequence.arrival = self._num_arrived
         self._num_arrived += 1
         self._sequences[sequence_id] = sequence

@@ -27,14 +27,15 @@ from infcalc.simulation.sending import Sending
 class Transfer:
     """One cache on its way. ``room_ps``: its room was taken; ``sent_ps``: its last bytes were handed to the link.
 
-    ``ready_ps`` is when its prompt was computed and waited for room or the link; where room is taken first, that is
-    when the request came.
+    ``computed_ps``: its prompt was computed. ``ready_ps`` is when it began to wait for room: when the prompt was
+    computed, or, where room is taken first, when the request came.
     """
 
     index: int
     num_bytes: int
     ready_ps: int
     room_ps: int
+    computed_ps: int
     sent_ps: int
     landed_ps: int
 
@@ -112,7 +113,7 @@ class DisaggregatedFleet(Fleet):
 
     def _choose(self, asked: Asked) -> int:
         place = self._router.choose(asked, self._loads[: self._num_prefill])
-        if asked.request.output_tokens > 1:
+        if asked.request.output_tokens > 1 or self.pools.handover.computes_first:
             bound = self._num_prefill + self._least_loaded.choose(asked, self._loads[self._num_prefill :])
             self.bound[asked.index] = bound
             self._loads[bound] += 1
@@ -145,6 +146,8 @@ class DisaggregatedFleet(Fleet):
 
     def _compute(self, place: int, index: int) -> None:
         request = replace(self._requests[index], arrival_ps=self._reached_ps[index])
+        if self.bound[index] is not None:
+            self.pools.prefill[place].scheduler.kept.add(index)
         holds(self.pools.prefill[place].receive(index, request, self.now_ps) is None, "who was let in is served")
 
     def _settle(self) -> None:
@@ -190,7 +193,7 @@ class DisaggregatedFleet(Fleet):
         if bound is None or first.first_token_ps is None:
             raise AssertionError(f"request {index} has a cache on its way, and nobody to read it")
         self.pools.prefill[place].scheduler.release(index)
-        self._decode(bound).join(index, first)
+        self._decode(bound).join(index, first, self.now_ps)
         room_ps = self._room_ps[index]
         self.transfers.append(
             Transfer(
@@ -198,6 +201,7 @@ class DisaggregatedFleet(Fleet):
                 num_bytes=self._sent_bytes[index],
                 ready_ps=self._reached_ps[index] if self.pools.handover.room_first else first.first_token_ps,
                 room_ps=room_ps,
+                computed_ps=first.first_token_ps,
                 sent_ps=self._sent_last_ps[index],
                 landed_ps=self.now_ps,
             )
@@ -206,7 +210,7 @@ class DisaggregatedFleet(Fleet):
     def _ended(self, place: int, record: RequestRecord) -> None:
         index = record.index
         if place >= self._num_prefill:
-            self._leave(self._place(index), whole_record(self._firsts[index], record))
+            self._leave(self._place(index), whole_record(self._firsts[index], record, self.pools.handover))
             return
         bound = self.bound[index]
         if bound is None:
@@ -251,7 +255,9 @@ class DisaggregatedFleet(Fleet):
         crossed = sum(link.sent_bytes for link in self.pools.distinct_links)
         holds(crossed == sum(one.num_bytes for one in self.transfers), "what crosses is caches")
         moved = {one.index for one in self.transfers}
-        answered = {one.index for one in self.records if one.outcome is Outcome.FINISHED and one.output_tokens > 1}
+        answered = {
+            one.index for one in self.records if one.outcome is Outcome.FINISHED and self.bound[one.index] is not None
+        }
         holds(answered <= moved and len(moved) == len(self.transfers), "each cache with an answer to come crosses once")
         for replica in (*self.pools.prefill, *self.pools.decode):
             scheduler = replica.scheduler

@@ -24,13 +24,18 @@ class Handover:
     ``room_first``: a prompt is computed only when its room at the other end is taken, and its chunks cross as they are
     computed; else it is fetched as a whole when it is there and there is room. ``reserved_tokens``: what the decode
     replica leaves free for each request that it holds, the new one included. ``to_the_end``: it takes room for the
-    longest answer. Sources: SGLang 0.5 ``srt/disaggregation/decode.py`` (``num_reserved_decode_tokens``) and
-    ``prefill.py`` (``send_kv_chunk``); vLLM 0.33 ``v1/core/sched/scheduler.py`` (``WAITING_FOR_REMOTE_KVS``).
+    longest answer. ``computes_first``: the first token of the answer is that of its first step, in which it computes
+    the last token of the prompt again; else the prefill replica's comes along, and is shown when the cache is there.
+
+    Sources: SGLang 0.5 ``srt/disaggregation/decode.py`` (``num_reserved_decode_tokens``) and
+    ``prefill.py`` (``send_kv_chunk``); vLLM 0.33 ``v1/core/sched/scheduler.py`` (``WAITING_FOR_REMOTE_KVS``: what has
+    come from elsewhere needs one token more).
     """
 
     room_first: bool = False
     reserved_tokens: int = 0
     to_the_end: bool = False
+    computes_first: bool = False
 
 
 class PrefillReplica(Replica):
@@ -48,9 +53,7 @@ class PrefillReplica(Replica):
         return None
 
     def receive(self, index: int, request: Request, now_ps: int) -> RequestRecord | None:
-        """Let a request wait for its first token; its blocks are kept where more tokens follow."""
-        if request.output_tokens > 1:
-            self.scheduler.kept.add(index)
+        """Let a request wait for its first token."""
         return super().receive(index, first_token_of(request), now_ps)
 
     def begin(self, now_ps: int) -> StepRecord | None:
@@ -83,7 +86,7 @@ class DecodeReplica(Replica):
         sequence = _sequence(index, request)
         scheduler = self.scheduler
         room = scheduler.num_blocks * scheduler.kv.block_tokens
-        needed = sequence.prompt_tokens + max(self.handover.reserved_tokens, self._ahead(sequence))
+        needed = self._filled(sequence) + max(self.handover.reserved_tokens, self._ahead(sequence))
         if needed > room:
             return DoesNotFit(
                 f"sequence {index} is let in only with room for {needed} tokens, the cache has {room}",
@@ -102,6 +105,7 @@ class DecodeReplica(Replica):
         held = len(scheduler.running) + len(scheduler.expected)
         if not scheduler.expect(
             sequence,
+            self._filled(sequence),
             num_lookahead_tokens=self._ahead(sequence),
             num_spare_tokens=self.handover.reserved_tokens * (held + 1),
         ):
@@ -109,12 +113,15 @@ class DecodeReplica(Replica):
         self._underway[index] = _Underway(request, sequence)
         return True
 
-    def join(self, index: int, first: RequestRecord) -> None:
+    def join(self, index: int, first: RequestRecord, now_ps: int) -> None:
         """Let a request run whose cache is there; ``first`` is the record of its prompt."""
         one = self._underway[index]
-        one.first_token_ps = one.last_token_ps = first.first_token_ps
         one.scheduled_ps = first.scheduled_ps
-        self.scheduler.join(index, one.request.answer_id(index, 0))
+        token = None
+        if not self.handover.computes_first:
+            one.first_token_ps = one.last_token_ps = now_ps
+            token = one.request.answer_id(index, 0)
+        self.scheduler.join(index, self._filled(one.sequence), first=token)
 
     def begin(self, now_ps: int) -> StepRecord | None:
         """Plan a step that starts now; None too where those who wait can only be let in after others have joined."""
@@ -122,8 +129,12 @@ class DecodeReplica(Replica):
             return None
         return super().begin(now_ps)
 
+    def _filled(self, sequence: Sequence) -> int:
+        return sequence.prompt_tokens - self.handover.computes_first
+
     def _ahead(self, sequence: Sequence) -> int:
-        return sequence.max_new_tokens if self.handover.to_the_end else 0
+        more = sequence.max_new_tokens if self.handover.to_the_end else 0
+        return more + self.handover.computes_first
 
 
 def first_token_of(request: Request) -> Request:
@@ -131,12 +142,15 @@ def first_token_of(request: Request) -> Request:
     return replace(request, output_tokens=1, max_output_tokens=None)
 
 
-def whole_record(first: RequestRecord, rest: RequestRecord) -> RequestRecord:
-    """Return the record of a request whose prompt was computed in one place, and whose answer in another."""
+def whole_record(first: RequestRecord, rest: RequestRecord, handover: Handover) -> RequestRecord:
+    """Return the record of a request whose prompt was computed in one place, and whose answer in another.
+
+    The last token of a prompt that is computed in both is counted once.
+    """
     return replace(
         rest,
         hit_tokens=first.hit_tokens,
-        computed_tokens=first.computed_tokens + rest.computed_tokens,
+        computed_tokens=first.computed_tokens + rest.computed_tokens - handover.computes_first,
         num_preemptions=first.num_preemptions + rest.num_preemptions,
     )
 

@@ -16,7 +16,7 @@ from infcalc.scheduling.sglang import SglangLimits, SglangScheduler
 from infcalc.scheduling.sglang_prefill import PrefillLimits
 from infcalc.scheduling.tensorrt_llm import TensorRtLimits, TensorRtScheduler
 from infcalc.scheduling.vllm import VllmLimits, VllmScheduler
-from infcalc.simulation.batch_shape import PS_PER_S, Timer, unit_step
+from infcalc.simulation.batch_shape import PS_PER_S, BatchShape, Timer, unit_step
 from infcalc.simulation.disaggregated import DisaggregatedFleet, Pools
 from infcalc.simulation.laws import check_laws
 from infcalc.simulation.link import Link, Payload
@@ -31,6 +31,7 @@ Step = tuple[int, int, int, int, tuple[tuple[int, int], ...]]
 """Second, replica, decodes, their context in all, (new, cached) of each prompt."""
 THREE_BYTES = Payload(parts=(KvComponent(kind=KvKind.FULL, layers=1, entry_bytes=3),))
 PULLED, PUSHED = Handover(), Handover(room_first=True)
+AGAIN = Handover(computes_first=True)
 
 
 def vllm(*, blocks: int = 17, seats: int = 4, prefix_caching: bool = False) -> Scheduler:
@@ -92,15 +93,24 @@ def seconds(records: Sequence[RequestRecord]) -> list[tuple[int, int, int]]:
     return found  # type: ignore[return-value] - three of them
 
 
-# Two prompts of 12 tokens, 8 tokens a step; a cache of 36 bytes, 12 bytes a second: three seconds each; two more tokens.
+# Two prompts of 12 tokens, 8 tokens a step; a cache of 36 bytes at 12 a second: three seconds each; two more tokens.
 PULLED_STEPS: list[Step] = [
     (0, 0, 0, 0, ((8, 0),)),  # A, all that a step takes
-    (1, 0, 0, 0, ((4, 8), (4, 0))),  # the rest of A, whose first token is there at 2; B
-    (2, 0, 0, 0, ((8, 4),)),  # the rest of B: first token at 3. A crosses until 5, B waits for the link
-    (5, 1, 1, 12, ()),  # A
+    (1, 0, 0, 0, ((4, 8), (4, 0))),  # the rest of A, which is done at 2; B
+    (2, 0, 0, 0, ((8, 4),)),  # the rest of B, done at 3. A crosses until 5, B waits for the link
+    (5, 1, 1, 12, ()),  # A, whose first token came along
     (6, 1, 1, 13, ()),  # A ends at 7
     (8, 1, 1, 12, ()),  # B has crossed from 5 to 8
     (9, 1, 1, 13, ()),
+]
+AGAIN_STEPS: list[Step] = [
+    *PULLED_STEPS[:3],
+    (5, 1, 1, 11, ()),  # the last token of A's prompt again: its first token is there at 6
+    (6, 1, 1, 12, ()),
+    (7, 1, 1, 13, ()),
+    (8, 1, 1, 11, ()),  # B
+    (9, 1, 1, 12, ()),
+    (10, 1, 1, 13, ()),
 ]
 PUSHED_STEPS: list[Step] = [
     (0, 0, 0, 0, ((8, 0),)),
@@ -116,10 +126,11 @@ PUSHED_STEPS: list[Step] = [
 @pytest.mark.parametrize(
     ("handover", "wanted", "moments"),
     [
-        (PULLED, PULLED_STEPS, [(0, 2, 7), (1, 3, 10)]),
-        (PUSHED, PUSHED_STEPS, [(0, 2, 6), (1, 3, 9)]),
+        (PULLED, PULLED_STEPS, [(0, 5, 7), (1, 8, 10)]),
+        (PUSHED, PUSHED_STEPS, [(0, 4, 6), (1, 7, 9)]),
+        (AGAIN, AGAIN_STEPS, [(0, 6, 8), (1, 9, 11)]),
     ],
-    ids=["fetched whole", "sent in chunks"],
+    ids=["fetched whole", "sent in chunks", "first token computed there"],
 )
 def test_two_requests_change_place_as_one_works_it_out_by_hand(
     handover: Handover, wanted: list[Step], moments: list[tuple[int, int, int]]
@@ -159,7 +170,7 @@ def test_a_cache_waits_at_the_prefill_replica_until_there_is_room() -> None:
     fleet = fleet_of(alike(2), PULLED, make_decode=lambda: vllm(blocks=5), steps=steps, link=Link(bytes_per_s=36))
     records = fleet.run()
     # A: computed at 2, there at 3, two steps. B is computed at 3 and has room at 5.
-    assert seconds(records) == [(0, 2, 5), (1, 3, 8)]
+    assert seconds(records) == [(0, 3, 5), (1, 6, 8)]
     assert [(one.ready_ps, one.room_ps, one.landed_ps) for one in fleet.transfers] == [
         (2 * PS_PER_S, 2 * PS_PER_S, 3 * PS_PER_S),
         (3 * PS_PER_S, 5 * PS_PER_S, 6 * PS_PER_S),
@@ -169,14 +180,14 @@ def test_a_cache_waits_at_the_prefill_replica_until_there_is_room() -> None:
     first = fleet_of(alike(2), PUSHED, make_decode=lambda: vllm(blocks=5), link=Link(bytes_per_s=36))
     one, other = first.run()
     assert other.scheduled_ps == one.end_ps == first.transfers[1].room_ps
-    assert other.first_token_ps is not None
-    assert first.transfers[1].landed_ps - other.first_token_ps == -(-PS_PER_S // 3)
+    assert other.first_token_ps == first.transfers[1].landed_ps
+    assert first.transfers[1].landed_ps - first.transfers[1].computed_ps == -(-PS_PER_S // 3)
 
 
 def test_a_prompt_waits_for_blocks_that_are_still_to_be_read() -> None:
     # Three blocks for prefill: one prompt of 12 tokens, held from 0 until it has crossed at 2 + 3.
     fleet = fleet_of(alike(2), PULLED, make=lambda: vllm(blocks=4), make_decode=vllm)
-    assert seconds(fleet.run()) == [(0, 2, 7), (5, 7, 12)]
+    assert seconds(fleet.run()) == [(0, 5, 7), (5, 10, 12)]
     fleet.check_laws()
 
 
@@ -209,6 +220,26 @@ def test_an_answer_of_one_token_needs_no_decode_replica() -> None:
     assert fleet.bound == [None, None]
 
 
+def test_the_first_token_that_is_seen_waits_for_transfer_and_first_step() -> None:
+    # Prompt done at 420 ms, 12 ms on the link, no queue, a step of 18 ms: 450 ms, not 420.
+    ms = PS_PER_S // 1000
+
+    def timer(shape: BatchShape) -> int:
+        return 420 * ms if shape.prefills else 18 * ms
+
+    load = [Request(arrival_ps=0, prompt_tokens=8, output_tokens=3)]
+    (record,) = fleet_of(load, AGAIN, timer=timer, link=Link(bytes_per_s=2000)).run()
+    assert record.first_token_ps == 450 * ms
+    assert record.end_ps == (450 + 2 * 18) * ms
+
+
+def test_an_answer_of_one_token_is_handed_over_where_it_is_computed_there() -> None:
+    fleet = fleet_of([*alike(1, answer=1), *alike(1, prompt=1, answer=1)], AGAIN, link=Link(bytes_per_s=12))
+    assert [one.first_token_ps == one.end_ps for one in fleet.run()] == [True, True]
+    assert len(fleet.transfers) == 2
+    fleet.check_laws()
+
+
 def test_what_the_decode_replica_could_never_hold_is_rejected_when_it_comes() -> None:
     fleet = fleet_of(alike(1), PULLED, make_decode=lambda: vllm(blocks=3))
     (record,) = fleet.run()
@@ -230,10 +261,15 @@ def tensorrt(*, blocks: int = 17) -> Scheduler:
 
 
 WAYS: dict[str, tuple[Handover, Callable[[], Scheduler], Callable[[], Scheduler]]] = {
-    "vllm": (PULLED, lambda: vllm(prefix_caching=True), vllm),
-    "vllm, little room": (PULLED, lambda: vllm(blocks=12), lambda: vllm(blocks=12)),
+    "fetched whole": (PULLED, lambda: vllm(prefix_caching=True), vllm),
+    "vllm": (AGAIN, lambda: vllm(prefix_caching=True), vllm),
+    "vllm, little room": (AGAIN, lambda: vllm(blocks=12), lambda: vllm(blocks=12)),
     "sglang": (Handover(room_first=True, reserved_tokens=5), lambda: radix(prefix_caching=True), radix),
-    "sglang, little room": (Handover(room_first=True, reserved_tokens=1), lambda: radix(pages=45), lambda: radix(pages=45)),
+    "sglang, little room": (
+        Handover(room_first=True, reserved_tokens=1),
+        lambda: radix(pages=45),
+        lambda: radix(pages=45),
+    ),
     "tensorrt-llm": (Handover(to_the_end=True), tensorrt, tensorrt),
 }
 
@@ -276,7 +312,7 @@ def test_laws_hold_of_any_load(
         record = records[one.index]
         assert record.first_token_ps is not None
         assert record.last_token_ps is not None
-        assert record.first_token_ps <= one.landed_ps < record.last_token_ps
+        assert one.computed_ps <= one.landed_ps <= record.first_token_ps <= record.last_token_ps
 
 
 def _at(request: Request, record: RequestRecord) -> Request:

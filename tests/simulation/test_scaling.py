@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -89,25 +90,22 @@ def test_replicas_come_and_go_as_one_works_it_out_by_hand() -> None:
 
 
 def test_who_is_drained_serves_whom_it_has_and_takes_nobody() -> None:
-    # Two from the beginning; at 2 nobody waits, and the one with the fewest requests is drained: it has one until 20.
-    load = [*at(0, 0, answer=20), *at(1, answer=30), *at(3, 3, answer=2)]
-    rule = rule_of(num_least=1, num_most=2, window_ps=2 * PS_PER_S, above=50)
-    fleet = fleet_of(load, rule, make=engines(seats=4), router=RouterKind.ROUND_ROBIN)
+    # Twelve short ones call for a second replica; the long ones that came in between hold it when it is drained.
+    load = [*at(*[0] * 12, answer=2), *at(0, 0, answer=20), *at(1, answer=30), *at(3, 3, answer=2)]
+    fleet = fleet_of(load, rule_of(start_ps=0, above=0.25, below=0.2), make=engines(seats=2))
     fleet.run()
-    assert counted(fleet) == [(0, 1, 0, 0)]
-    both = ScalingRule(**{name: getattr(rule, name) for name in ScalingRule.__dataclass_fields__} | {"num_least": 1})
-    two = fleet_of([*at(*[0] * 12, answer=2), *load], rule_of(start_ps=0, above=0.25, below=0.2), make=engines(seats=2))
-    two.run()
-    two.check_laws()
-    drained = [unit for unit in two.units if unit.drained_ps is not None]
-    assert both == rule
+    fleet.check_laws()
+    drained = [unit for unit in fleet.units if unit.drained_ps is not None]
     assert drained
+    waited = []
     for unit in drained:
         assert unit.ended_ps is not None
         assert unit.drained_ps is not None
-        mine = [record for record in two.records if two.placed[record.index] in unit.places]
+        mine = [record for record in fleet.records if fleet.placed[record.index] in unit.places]
         assert all(record.arrival_ps <= unit.drained_ps for record in mine)
         assert unit.ended_ps == max([unit.drained_ps, *(record.end_ps for record in mine)])
+        waited.append(unit.ended_ps > unit.drained_ps)
+    assert any(waited)
 
 
 def test_a_cache_that_fills_calls_for_more() -> None:
@@ -130,7 +128,7 @@ def test_nothing_changes_within_the_pause() -> None:
     ]
     moments = sorted(changes)
     assert len(moments) > 2
-    assert all(later - earlier >= 10 * PS_PER_S for earlier, later in zip(moments, moments[1:], strict=False))
+    assert all(later - earlier >= 10 * PS_PER_S for earlier, later in pairwise(moments))
 
 
 def test_a_replica_that_never_serves_is_paid_until_the_end() -> None:
@@ -157,6 +155,7 @@ def test_a_replica_that_never_serves_is_paid_until_the_end() -> None:
     lanes=st.sampled_from([1, 2]),
 )
 def test_nobody_is_lost_whatever_the_rule(
+    *,
     moments: list[int],
     lengths: st.DataObject,
     least: int,
@@ -188,9 +187,7 @@ def test_nobody_is_lost_whatever_the_rule(
     )
 
     def ran() -> ScaledFleet:
-        fleet = fleet_of(
-            load, rule, router=router, make=engines(lanes, seats=3), num_clients=clients, num_locked=lanes
-        )
+        fleet = fleet_of(load, rule, router=router, make=engines(lanes, seats=3), num_clients=clients, num_locked=lanes)
         fleet.run()
         return fleet
 
@@ -201,7 +198,7 @@ def test_nobody_is_lost_whatever_the_rule(
     assert (ran().records, ran().counts) == (fleet.records, fleet.counts)
     # Paid is at least what the fewest cost, at most what the most and those that drain do.
     assert fleet.paid_ps() >= least * fleet.now_ps
-    widths = [later.time_ps - one.time_ps for one, later in zip(fleet.counts, fleet.counts[1:], strict=False)]
+    widths = [later.time_ps - one.time_ps for one, later in pairwise(fleet.counts)]
     widths.append(fleet.now_ps - fleet.counts[-1].time_ps)
     assert fleet.paid_ps() == sum(one.num_paid * width for one, width in zip(fleet.counts, widths, strict=True))
 

@@ -16,8 +16,8 @@ _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 _HANDED = {
     "room_wait_s": "wait for room",
     "transfer_s": "transfer",
-    "handover_s": "first token to cache",
-    "decode_ttft_s": "TTFT shown by decode",
+    "handover_s": "prompt done to cache",
+    "prefill_done_s": "sent to prompt done",
 }
 _HUNDRED = 100
 _GB = 1e9
