@@ -46,7 +46,7 @@ what is held to a goal.
 
 **Lengths.** The results state the mean of the answers, and that none is longer than the second number. They are drawn
 as those of the grid above, so that some are longer: a run of 500 lasts as long as its longest answer, and throughput
-with long answers is too low by about a quarter at 64 and 128 at once. With all answers of mean length it is 6 to 24 %
+with long answers is too low by about a quarter at 64 and 128 at once. With all answers of mean length it is 5 to 24 %
 too high at 128.
 
 **Waits before the first token are too short** where all clients begin at once: bootstrap and handshake of each pair of

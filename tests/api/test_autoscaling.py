@@ -55,6 +55,7 @@ def test_the_cost_is_that_of_the_paid_hours() -> None:
     result, told = ran(terms=Terms(usd_per_hour=3.6))
     assert told.usd == pytest.approx(told.gpu_s * 1e-3)
     assert told.fixed_peak_usd == pytest.approx(told.fixed_peak_gpu_s * 1e-3)
+    assert told.usd is not None
     tokens = result.output_tokens_per_s * result.duration_s
     assert result.usd_per_million_output_tokens == pytest.approx(told.usd / tokens * 1e6, rel=0.01)
 

@@ -93,6 +93,7 @@ def _a_weak_baseline() -> dict[str, float | bool]:
         # Judged against all of 8 x TP 1 to 1 x TP 8, best first.
         assert sorted(one.num_gpus for one in told.aggregated) == [1, 2, 4, 8]
         assert told.gain_factor == pytest.approx(result.output_tokens_per_s / told.aggregated[0].output_tokens_per_s)
+        assert told.gain_factor is not None
         better.append(told.gain_factor > 1)
     return {"disagg_1x4_1x4_beats_agg_best": any(better)}
 

@@ -90,9 +90,10 @@ def test_replicas_come_and_go_as_one_works_it_out_by_hand() -> None:
 
 
 def test_who_is_drained_serves_whom_it_has_and_takes_nobody() -> None:
-    # Twelve short ones call for a second replica; the long ones that came in between hold it when it is drained.
-    load = [*at(*[0] * 12, answer=2), *at(0, 0, answer=20), *at(1, answer=30), *at(3, 3, answer=2)]
-    fleet = fleet_of(load, rule_of(start_ps=0, above=0.25, below=0.2), make=engines(seats=2))
+    # Ten short ones call for a second replica at 4; of two long ones that come then each gets one, and nobody waits.
+    load = [*at(*[0] * 10, answer=4), *at(5, 6, answer=60), *at(50, answer=4)]
+    rule = rule_of(num_most=2, start_ps=0, above=0.25, below=0.2)
+    fleet = fleet_of(load, rule, make=engines(seats=2), router=RouterKind.ROUND_ROBIN)
     fleet.run()
     fleet.check_laws()
     drained = [unit for unit in fleet.units if unit.drained_ps is not None]
