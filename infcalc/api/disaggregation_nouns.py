@@ -56,6 +56,7 @@ class PlainRun:
     e2e_s: float | None
     requests_per_s: float
     output_tokens_per_s: float
+    goodput_fraction: float
     goodput_requests_per_s: float
     preemptions: int
 
@@ -67,8 +68,10 @@ class Disaggregation:
     ``transfer_s`` is from the last bytes' being handed to the link until they have arrived, the wait for the link
     included; ``room_wait_s`` the wait for room at the decode replica; ``prefill_done_s`` from a request's being
     sent until its prompt is computed, which is less than the time to first token that its sender sees; ``handover_s``
-    from there until the decode replica has the cache. ``gain_factor`` is the throughput over that of the best of
-    ``aggregated``: requests within the limits of ``--slo`` per second, without limits tokens per second.
+    from there until the decode replica has the cache. ``gain_factor`` is how many times as good the pools are
+    as the best of ``aggregated``, in ``gain_of``. Of users who wait for their answers that is throughput: tokens per
+    second, with ``--slo`` requests within the limits per second. A load that comes whatever is answered has the same
+    throughput everywhere: of it that is the mean time of a request, with ``--slo`` the share within the limits.
     """
 
     num_gpus: int
@@ -82,5 +85,6 @@ class Disaggregation:
     handover_s: TimeSummary | None = None
     aggregated: tuple[PlainRun, ...] = ()
     """Best first."""
+    gain_of: str = ""
     gain_factor: float | None = None
     verdict: str = ""

@@ -85,7 +85,7 @@ def pool_explanations(place: PoolsPlace, told: Disaggregation, mean_prompt_token
         found.append(
             Explanation(
                 quantity="disaggregation.gain_factor",
-                formula="throughput of the pools / throughput of the best plain replicas on as many GPUs",
+                formula=f"{told.gain_of} of the pools beside that of the best plain replicas on as many GPUs",
                 substituted=told.verdict,
             )
         )

@@ -15,6 +15,7 @@ from infcalc.api.simulation_machine import machinery_of, seats_of
 from infcalc.api.simulation_results import result_of
 from infcalc.api.simulation_runs import Setting, run_of
 from infcalc.errors import UsageError
+from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
     from infcalc.api.disaggregation import PoolsPlace
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
     from infcalc.workload.trace import Trace
 
 _MOST_TP = 8
+_E2E = "e2e_s"
+_QUANTITIES = {
+    (False, False): "output_tokens_per_s",
+    (True, False): "goodput_requests_per_s",
+    (False, True): _E2E,
+    (True, True): "goodput_fraction",
+}
+"""What layouts are judged by: with limits or without, and whether requests come whatever is answered."""
 
 
 def judged(
@@ -40,25 +49,46 @@ def judged(
     for side in _layouts(pools, asked):
         plain = _run(side, asked, policy, trace, progress)
         if plain is None:
-            return told
+            return replace(told, verdict="broken off before all plain replicas were simulated")
         runs.append(plain)
-    limits = bool(asked.slo)
-    runs.sort(key=lambda one: (-_rate(one, limits=limits), one.e2e_s or 0.0))
     if not runs:
         return replace(told, verdict=f"no plain replicas of {told.num_gpus} GPUs fit")
+    is_open = load_of(trace, limit_of(place.site.deployment)).sending.is_open
+    quantity = _QUANTITIES[bool(asked.slo), is_open]
+    runs.sort(key=lambda one: (-_goodness(getattr(one, quantity), quantity), one.e2e_s or 0.0))
     best = runs[0]
-    mine, theirs = (run.goodput_requests_per_s if limits else run.output_tokens_per_s), _rate(best, limits=limits)
-    gain = mine / theirs if theirs else None
-    unit = "requests/s within the limits" if limits else "answer tokens/s"
-    text = (
-        f"pools give {mine:,.4g} {unit}, the best plain replicas on as many GPUs ({best.num_replicas} x "
-        f"{best.num_gpus}) {theirs:,.4g}" + ("" if gain is None else f": {gain:.3g}x")
-    )
-    return replace(told, aggregated=tuple(runs), gain_factor=gain, verdict=text)
+    mine = getattr(run, quantity)
+    if quantity == _E2E:
+        mine = None if mine is None else mine.mean
+    theirs = getattr(best, quantity)
+    good, other = _goodness(mine, quantity), _goodness(theirs, quantity)
+    gain = good / other if other else None
+    beside = f"the best plain replicas on as many GPUs ({best.num_replicas} x {best.num_gpus})"
+    text = f"pools: {_told(mine, quantity)}; {beside}: {_told(theirs, quantity)}"
+    if gain is not None:
+        text += f"; {gain:.3g}x as good"
+    return replace(told, aggregated=tuple(runs), gain_of=quantity, gain_factor=gain, verdict=text)
 
 
-def _rate(run: PlainRun, *, limits: bool) -> float:
-    return run.goodput_requests_per_s if limits else run.output_tokens_per_s
+def _goodness(value: float | None, quantity: str) -> float:
+    """Return what is the greater the better; 0 where nothing was answered."""
+    if quantity != _E2E:
+        return value or 0.0
+    return 1 / value if value else 0.0
+
+
+def _told(value: float | None, quantity: str) -> str:
+    if value is None:
+        return "no answer"
+    match quantity:
+        case "e2e_s":
+            return f"{format_seconds(value)} for a request"
+        case "goodput_fraction":
+            return f"{value:.1%} of the requests within the limits"
+        case "goodput_requests_per_s":
+            return f"{value:,.4g} requests/s within the limits"
+        case _:
+            return f"{value:,.4g} answer tokens/s"
 
 
 def _layouts(place: PoolsPlace, asked: SimulationAsk) -> list[Side]:
@@ -112,6 +142,7 @@ def _run(side: Side, asked: SimulationAsk, policy: Policy, trace: Trace, progres
         e2e_s=None if result.e2e_s is None else result.e2e_s.mean,
         requests_per_s=result.requests_per_s,
         output_tokens_per_s=result.output_tokens_per_s,
+        goodput_fraction=result.goodput_fraction,
         goodput_requests_per_s=result.goodput_requests_per_s,
         preemptions=result.preemptions,
     )

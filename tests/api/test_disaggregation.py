@@ -78,19 +78,46 @@ def test_each_pool_may_have_its_own_tp_and_the_network_of_its_gpus() -> None:
     assert (apart.link.num_links, apart.link.bytes_per_s) == (2, 50e9)
 
 
+WAITING = WorkloadAsk(num_clients=24, num_requests=150)
+TWO = PoolsAsk(num_prefill=1, num_decode=1)
+
+
 def test_plain_replicas_on_the_same_gpus_stand_beside() -> None:
-    result, told = ran(PoolsAsk(num_prefill=1, num_decode=1), BUSY)
-    assert [(one.num_replicas, one.num_gpus) for one in told.aggregated] in ([(1, 2), (2, 1)], [(2, 1), (1, 2)])
-    best = told.aggregated[0]
-    assert best.output_tokens_per_s == max(one.output_tokens_per_s for one in told.aggregated)
-    assert told.gain_factor == pytest.approx(result.output_tokens_per_s / best.output_tokens_per_s)
-    plain = simulate(SMALL, SimulationAsk(load=BUSY, num_replicas=2)).result
+    _, told = ran(TWO, WAITING)
+    assert sorted((one.num_replicas, one.num_gpus) for one in told.aggregated) == [(1, 2), (2, 1)]
+    plain = simulate(SMALL, SimulationAsk(load=WAITING, num_replicas=2)).result
     (mine,) = [one for one in told.aggregated if one.num_gpus == 1]
     assert plain.ttft_s is not None
     assert (mine.output_tokens_per_s, mine.ttft_s) == (plain.output_tokens_per_s, plain.ttft_s.mean)
-    limited, judged = ran(PoolsAsk(num_prefill=1, num_decode=1, beside=Beside.SAME), slo=parse_slo(("ttft=30ms",)))
-    (beside,) = judged.aggregated
-    assert judged.gain_factor == pytest.approx(limited.goodput_requests_per_s / beside.goodput_requests_per_s)
+
+
+@pytest.mark.parametrize(
+    ("load", "limits", "quantity"),
+    [
+        (WAITING, (), "output_tokens_per_s"),
+        (WAITING, ("ttft=30ms",), "goodput_requests_per_s"),
+        (BUSY, (), "e2e_s"),
+        (BUSY, ("ttft=30ms",), "goodput_fraction"),
+    ],
+    ids=["waiting", "waiting with limits", "open", "open with limits"],
+)
+def test_layouts_are_judged_by_what_the_load_leaves_to_them(
+    load: WorkloadAsk, limits: tuple[str, ...], quantity: str
+) -> None:
+    result, told = ran(TWO, load, slo=parse_slo(limits))
+    assert told.gain_of == quantity
+    values = [getattr(one, quantity) for one in told.aggregated]
+    assert values == sorted(values, reverse=quantity != "e2e_s")
+    mine = getattr(result, quantity)
+    if quantity == "e2e_s":
+        assert told.gain_factor == pytest.approx(values[0] / mine.mean)
+    else:
+        assert told.gain_factor == pytest.approx(mine / values[0])
+
+
+def test_the_plain_replicas_may_be_those_of_the_decode_pool_alone() -> None:
+    _, told = ran(replace(TWO, beside=Beside.SAME), WAITING)
+    assert [(one.num_replicas, one.num_gpus) for one in told.aggregated] == [(2, 1)]
 
 
 def test_all_gpus_of_both_pools_are_paid() -> None:

@@ -109,7 +109,7 @@ BARE = {
     **dict.fromkeys(words("prefix answer found"), "which prefix; tokens themselves; pairs of tokens"),
     **dict.fromkeys(words("size"), "in entries or tokens, by the field beside it"),
     **dict.fromkeys(words("bytes_without bytes_with bytes_with_full_blocks"), "bytes, by the contract's names"),
-    **dict.fromkeys(words("tp pp dp ep dcp max_domain"), "a count of GPUs, the field's word"),
+    **dict.fromkeys(words("tp pp dp ep dcp max_domain prefill_tp decode_tp"), "a count of GPUs, the field's word"),
     **dict.fromkeys(
         words(
             "head_dim value_head_dim key_dim value_dim latent_dim "

@@ -403,6 +403,7 @@ NUMBERS = frozenset(
         *("requests", "slots", "burstiness", "speedup"),
         *("load", "shared_requests", "prefixes", "page_size", "max_entries", "replicas"),
         *("threads", "repeat", "layers", "hidden"),
+        *("prefill_replicas", "decode_replicas", "prefill_tp", "decode_tp"),
     }
 )
 NUMBERS_FROM_ZERO = frozenset({"cpu_offload_gb", "kv_offload_gib", "prefix_hit", "sharing", "seed"})

@@ -65,12 +65,12 @@ def pool_tables(result: SimulationResult, told: Disaggregation, name: str) -> li
 def _beside(result: SimulationResult, told: Disaggregation, name: str) -> Table:
     keys = ("ttft_s", "tpot_s", "e2e_s")
     mine = {key: None if (summary := getattr(result, key)) is None else summary.mean for key in keys}
-    rates = ("requests_per_s", "output_tokens_per_s", "goodput_requests_per_s")
+    rates = ("requests_per_s", "output_tokens_per_s", "goodput_fraction")
     rows: list[dict[str, object]] = [{"layout": "pools"} | mine | {key: getattr(result, key) for key in rates}]
     for one in told.aggregated:
         layout = f"{one.num_replicas} x {one.num_gpus}"
         rows.append({"layout": layout} | {key: getattr(one, key) for key in (*keys, *rates)})
-    limits = (Column(key="goodput_requests_per_s", heading="good/s", show=_rate),) if result.slo else ()
+    limits = (Column(key="goodput_fraction", heading="good", show=_percent),) if result.slo else ()
     return Table(
         title=f"{name}Beside plain replicas on {told.num_gpus} GPUs (times: means)",
         columns=(
