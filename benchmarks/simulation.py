@@ -21,7 +21,8 @@ from infcalc.api.speed import machine_of, site_of
 from infcalc.kvcache.manager import KvCacheManager
 from infcalc.scheduling.vllm import VllmLimits, VllmScheduler
 from infcalc.simulation.fast.columns import Load
-from infcalc.simulation.fast.recorder import Recorder, SampleRecorder
+from infcalc.simulation.fast.moments import MomentRecorder
+from infcalc.simulation.fast.recorder import Recorder
 from infcalc.simulation.fast.run import run_fast
 from infcalc.simulation.fast.samples import interval_quantiles, quantiles
 from infcalc.simulation.oracle import run_step_by_step
@@ -97,7 +98,7 @@ def once(kind: str, count: int, rate_per_s: float, repeats: int) -> None:
     else:
         loop_s = float("inf")
         for _ in range(repeats):
-            recorder = SampleRecorder() if kind == "no-requests" else Recorder()
+            recorder = MomentRecorder(requests) if kind == "no-requests" else Recorder()
             start = time.process_time()
             replica = run_fast(scheduler, requests, timer, recorder)
             loop_s = min(loop_s, time.process_time() - start)
@@ -115,19 +116,28 @@ def once(kind: str, count: int, rate_per_s: float, repeats: int) -> None:
     json.dump(figures, sys.stdout)
 
 
-def measured(kind: str, count: int, rate_per_s: float, repeats: int) -> tuple[float, float, dict[str, float]]:
+def command(count: int, *options: str) -> None:
+    """Print what the whole command costs, its trace made by itself."""
+    load_ = ("-m", "llama3-8b", "-g", "a100-80gb", "-n", "1", "--rate", f"{RATE_PER_S:g}", "--num-requests", str(count))
+    cpu_s, peak_mib, said = measured([sys.executable, "-m", "infcalc", "simulate", *load_, "--json", *options])
+    ttft = json.loads(said)["result"]["ttft_s"]["p99"]
+    what = f"simulate {' '.join(options):14} {count:10,}"
+    print(f"{what}: {cpu_s:.2f} CPU s, peak {peak_mib:.0f} MiB, p99 TTFT {ttft:.4f} s", flush=True)
+
+
+def measured(command_: list[str]) -> tuple[float, float, bytes]:
     """Return CPU seconds and peak MiB of a process of its own, and what it printed."""
-    command = [sys.executable, __file__, kind, str(count), str(rate_per_s), str(repeats)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603 - this file
+    with subprocess.Popen(command_, stdout=subprocess.PIPE) as process:  # noqa: S603 - this file
         said = process.stdout.read() if process.stdout else b"{}"
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, json.loads(said)
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, said
 
 
 def row(kind: str, count: int, rate_per_s: float, repeats: int = 1) -> float:
     """Print one run; return its CPU seconds."""
-    cpu_s, peak_mib, said = measured(kind, count, rate_per_s, repeats)
+    cpu_s, peak_mib, printed = measured([sys.executable, __file__, kind, str(count), str(rate_per_s), str(repeats)])
+    said = json.loads(printed)
     per_s = count / said["loop_s"]
     print(
         f"{kind:12} {count:10,} {rate_per_s:7.0f} {said.get('batch', float('nan')):7.0f} {cpu_s:9.2f} {peak_mib:9.0f} "
@@ -148,6 +158,9 @@ def main() -> None:
     print(f"step by step costs {sum(slow for _, slow in pairs) / sum(quick for quick, _ in pairs):.1f} times as much")
     hundred = [row("plain", 100_000, RATE_PER_S) for _ in range(2)]
     row("no-requests", 100_000, RATE_PER_S)
+    for count in (100_000, 1_000_000)[: 2 if "long" in sys.argv else 1]:
+        command(count)
+        command(count, "--no-requests")
     if "long" in sys.argv:
         print(f"step by step costs {row('oracle', 100_000, RATE_PER_S) / min(hundred):.1f} times as much")
         million = row("plain", 1_000_000, RATE_PER_S)

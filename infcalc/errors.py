@@ -52,6 +52,7 @@ class TraceError(InfcalcError):
     """All faults of a trace: each with its line; the first of them are shown, the others counted (exit 2)."""
 
     shown: ClassVar[int] = 20
+    where: ClassVar[str] = "trace"
 
     def __init__(self, place: str, faults: tuple[str, ...], *, hint: str | None = None) -> None:
         count = len(faults)
@@ -59,9 +60,21 @@ class TraceError(InfcalcError):
         if count > self.shown:
             lines.append(f"  and {count - self.shown:,} more")
         super().__init__(
-            f"{count:,} fault{'s' if count != 1 else ''} in the trace:\n" + "\n".join(lines), place=place, hint=hint
+            f"{count:,} fault{'s' if count != 1 else ''} in the {self.where}:\n" + "\n".join(lines),
+            place=place,
+            hint=hint,
         )
         self.faults = faults
+
+
+class ProfileError(TraceError):
+    """All faults of a load profile, each with its line (exit 2)."""
+
+    where: ClassVar[str] = "profile"
+
+
+class RunsLost(InfcalcError):
+    """Runs that could not be made where they were sent: workers that died, or a cluster that is not there (exit 2)."""
 
 
 class DoesNotFit(InfcalcError):

@@ -69,6 +69,8 @@ def bare_surroundings() -> Iterator[None]:
             "LINES": "50",
             "LC_ALL": "C.UTF-8",
             "HF_HUB_OFFLINE": "1",
+            # The day that prices are held against: outputs must not change because time goes by.
+            "SOURCE_DATE_EPOCH": "1795996800",
         }
         for name in _FORGOTTEN:
             os.environ.pop(name, None)

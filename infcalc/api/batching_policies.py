@@ -10,7 +10,7 @@ from infcalc.api.answer import Answer, distinct
 from infcalc.api.batching_requests import BatchingAsk, Drawn, check_work, drawn_for, work_of
 from infcalc.api.batching_runs import PolicyResult, Setting, runs_of
 from infcalc.api.batching_words import doubts, explanations_of, notes_of
-from infcalc.api.costing import Terms, check_terms, rent_inputs, rent_of
+from infcalc.api.costing import Terms, price_warnings, rent_inputs, rent_of, settled, unused_prices
 from infcalc.api.deployment import Ask, Deployment, load, merged_inputs, resolve
 from infcalc.api.ledger import deployment_ledger
 from infcalc.api.offer import Figure
@@ -83,8 +83,8 @@ def batching(
     """
     ask, wanted, terms = ask or Ask(), wanted or BatchingAsk(), terms or Terms()
     policies = policies_of(wanted.policies)
-    check_terms(terms)
     catalog = load(ask)
+    terms = settled(terms, catalog)
     results: list[BatchingResult] = []
     notes: list[str] = []
     talk: list[str] = []
@@ -112,7 +112,10 @@ def batching(
         talk += [*drawn.warnings, *deployment.warnings]
         kv = Input(name="kv_dtype", value=site.form.name, origin=site.form_origin)
         priced = () if wanted.unit_steps else rent_inputs(rent, terms)
+        if result.fits and not wanted.unit_steps:
+            talk += price_warnings(deployment.gpu, rent, terms)
         inputs.append((*deployment.inputs, kv, *drawn.inputs, *priced))
+    talk += unused_prices(terms, (result.gpu for result in results))
     return Answer(
         command="batching",
         results=tuple(results),

@@ -8,13 +8,14 @@ from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import Ask, load, stored_in
 from infcalc.errors import UnknownName
 from infcalc.frozen import frozen
+from infcalc.planning.prices import STALE_DAYS, age_warning, middle_usd_per_hour, standing_of
 from infcalc.spec.explain import Input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from infcalc.catalog.lookup import Catalog, GpuEntry, ModelEntry
-    from infcalc.spec.hardware import Gpu, Price
+    from infcalc.spec.hardware import Gpu
     from infcalc.spec.model import Model
 
 
@@ -42,7 +43,7 @@ class ModelRow:
 
 @frozen
 class GpuRow:
-    """One GPU in short; the peak is dense bf16, the price the lowest listed."""
+    """One GPU in short; the peak is dense bf16, the price the one that other commands take."""
 
     name: str
     title: str
@@ -100,8 +101,11 @@ def models(ask: Ask | None = None, *, text: str = "") -> Answer[ModelsResult]:
     )
 
 
-def gpus(ask: Ask | None = None, *, text: str = "") -> Answer[GpusResult]:
-    """Return the GPUs of the catalog, those that hold ``text`` where one is given."""
+def gpus(ask: Ask | None = None, *, text: str = "", today: str = "") -> Answer[GpusResult]:
+    """Return the GPUs of the catalog, those that hold ``text`` where one is given.
+
+    Prices are held against ``today`` (ISO date; empty: they are not).
+    """
     catalog = load(ask or Ask())
     wanted = text.lower()
     found = [
@@ -114,8 +118,17 @@ def gpus(ask: Ask | None = None, *, text: str = "") -> Answer[GpusResult]:
         command="gpus",
         results=(GpusResult(gpus=tuple(_gpu_row(gpu) for gpu in found)),),
         inputs=_text(text),
-        warnings=() if found else _unmatched(text, catalog, "gpus"),
+        warnings=_old(found, today) if found else _unmatched(text, catalog, "gpus"),
     )
+
+
+def _old(found: list[Gpu], today: str) -> tuple[str, ...]:
+    """Return the warning that prices are old, where some are."""
+    if not today:
+        return ()
+    standing = [(gpu.name, standing_of(gpu.prices)) for gpu in found]
+    old = [name for name, one in standing if one is not None and age_warning(name, one.price.date, today)]
+    return (f"prices older than {STALE_DAYS} days: {', '.join(old)}",) if old else ()
 
 
 def _unmatched(text: str, catalog: Catalog, section: str) -> tuple[str, ...]:
@@ -238,7 +251,7 @@ def _model_row(model: Model) -> ModelRow:
 
 def _gpu_row(gpu: Gpu) -> GpuRow:
     peak = gpu.peak("bf16")
-    cheapest: Price | None = min(gpu.prices, key=lambda price: price.usd_per_hour, default=None)
+    standing = standing_of(gpu.prices)
     return GpuRow(
         name=gpu.name,
         title=gpu.title,
@@ -249,7 +262,16 @@ def _gpu_row(gpu: Gpu) -> GpuRow:
         bandwidth_bytes_per_s=gpu.bandwidth_bytes_per_s,
         peak_bf16_flop_per_s=peak,
         crossover_flop_per_byte=peak / gpu.bandwidth_bytes_per_s if peak else None,
-        price_usd_per_hour=cheapest.usd_per_hour if cheapest else None,
-        price_date=cheapest.date if cheapest else "",
+        price_usd_per_hour=middle_usd_per_hour(standing.price) if standing else None,
+        price_date=standing.price.date if standing else "",
         doubtful=bool(gpu.doubts),
     )
+
+
+def names_of(kind: str) -> tuple[str, ...]:
+    """Return the names that a word may complete to: of ``models``, ``gpus`` or ``engines``."""
+    if kind == "engines":
+        from infcalc.engines.rules import ENGINES  # noqa: PLC0415 - heavier than a listing
+
+        return ENGINES
+    return load(Ask()).names(kind)

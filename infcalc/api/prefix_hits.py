@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.costing import Terms, check_terms, rent_of
+from infcalc.api.costing import Terms, price_warnings, rent_of, rent_origin, settled, unused_prices
 from infcalc.api.deployment import (
     Ask,
     Deployment,
@@ -149,7 +149,6 @@ def prefix_cache(
     """
     ask, wanted, terms = ask or Ask(), stream_ask or PrefixAsk(), terms or Terms()
     check_prefix_ask(wanted)
-    check_terms(terms)
     word = single_kv_dtype(ask)
     import numpy as np  # noqa: PLC0415 - start-up
 
@@ -157,6 +156,7 @@ def prefix_cache(
     stream = stream_of(wanted, rng)
     prompts: _Prompts = [(one.tokens, one.answer) for one in prompts_of(stream, rng)]
     catalog = load(ask)
+    terms = settled(terms, catalog)
     results: list[PrefixCacheResult] = []
     notes: list[str] = []
     talk: list[str] = []
@@ -179,6 +179,7 @@ def prefix_cache(
         results.append(result)
         rent = rent_of(deployment.gpu, terms)
         talk += [*deployment.warnings, *said, *pool.warnings, *_warnings(result, wanted)]
+        talk += price_warnings(deployment.gpu, rent, terms) if result.saving is not None else ()
         notes += [*deployment.assumptions, *_notes(deployment, result, rent)]
         inputs.append(
             (
@@ -193,6 +194,7 @@ def prefix_cache(
             from infcalc.api.prefix_explaining import explain_prefix_cache  # noqa: PLC0415 - only when asked
 
             explanations += explain_prefix_cache(result, stream, rent)
+    talk += unused_prices(terms, (result.gpu for result in results))
     return Answer(
         command="prefix-cache",
         results=tuple(results),
@@ -471,7 +473,7 @@ def _rent_inputs(rent: Rent | None) -> tuple[Input, ...]:
     value = f"{rent.usd_per_hour:.4g}"
     if rent.usd_per_hour_low != rent.usd_per_hour_high:
         value = f"{rent.usd_per_hour_low:g}..{rent.usd_per_hour_high:g}"
-    return (Input(name="usd_per_gpu_hour", value=value, origin=rent.source),)
+    return (Input(name="usd_per_gpu_hour", value=value, origin=rent_origin(rent)),)
 
 
 def _warnings(result: PrefixCacheResult, wanted: PrefixAsk) -> list[str]:
@@ -521,7 +523,7 @@ def _notes(deployment: Deployment, result: PrefixCacheResult, rent: Rent | None)
         found.append(f"no price of {result.gpu} is known: give --price to have money")
     else:
         found.append(
-            f"money: GPU-seconds at {rent.usd_per_hour:.4g} USD/h ({rent.source}); it is saved where the time is used "
-            "for other requests, or fewer GPUs are rented"
+            f"money: GPU-seconds at {rent.usd_per_hour:.4g} USD/h ({rent_origin(rent)}); it is saved where "
+            "the time is used for other requests, or fewer GPUs are rented"
         )
     return found

@@ -18,7 +18,7 @@ from infcalc.spec.explain import Explanation, Input
 from infcalc.units import format_seconds, format_si
 
 if TYPE_CHECKING:
-    from infcalc.api.costing import Rent
+    from infcalc.api.costing import Rent, Terms
     from infcalc.api.speed import Run, SpeedResult
     from infcalc.api.steps import Step
     from infcalc.engines.pace import Pace
@@ -28,23 +28,12 @@ _LEAST_S = 1e-9
 _ROOFLINE = "Williams, Waterman, Patterson 2009"
 
 
-def explain_speed(run: Run, result: SpeedResult, rent: Rent | None) -> tuple[Explanation, ...]:
+def explain_speed(run: Run, result: SpeedResult, rent: Rent | None, terms: Terms) -> tuple[Explanation, ...]:
     """Return one explanation per figure."""
     found = [*_steps(run, result), *_times(run, result), *_rates(run, result), *_floors(run, result)]
-    tokens, cost = result.output_tokens_per_s, result.usd_per_million_output_tokens
-    if rent is not None and tokens is not None and cost is not None:
-        found.append(
-            Explanation(
-                quantity="usd_per_million_output_tokens",
-                formula="GPUs x USD/h / (3600 x output tokens/s x utilisation) x 1e6",
-                substituted=(
-                    f"{result.num_gpus} x {rent.usd_per_hour:.4g} / (3600 x {tokens.value:,.1f} x "
-                    f"{result.utilization_fraction:g}) x 1e6 = {cost.value:.4g}"
-                ),
-                inputs=(Input(name="usd_per_hour", value=rent.usd_per_hour, origin=rent.source),),
-            )
-        )
-    return tuple(found)
+    from infcalc.api.spending_reasons import explain_spending  # noqa: PLC0415 - of one question
+
+    return (*found, *explain_spending(run.machine.deployment.gpu, result, rent, terms))
 
 
 def _steps(run: Run, result: SpeedResult) -> list[Explanation]:

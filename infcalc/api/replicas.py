@@ -52,7 +52,7 @@ _MEANINGS = {
 _ALIASES = {"orca": Policy.CONTINUOUS, "tensorrt": Policy.TENSORRT_LLM, "trtllm": Policy.TENSORRT_LLM}
 
 
-def policies_of(names: Iterable[str]) -> tuple[Policy, ...]:
+def policies_of(names: Iterable[str], place: str = "--policy") -> tuple[Policy, ...]:
     """Return the policies of these names, each once; all of them where none is named.
 
     Raises:
@@ -66,7 +66,7 @@ def policies_of(names: Iterable[str]) -> tuple[Policy, ...]:
             found[_ALIASES.get(word) or Policy(word)] = None
         except ValueError:
             raise UsageError(
-                f"{name!r} is not a scheduling policy", place="--policy", hint=f"one of {', '.join(Policy)}"
+                f"{name!r} is not a scheduling policy", place=place, hint=f"one of {', '.join(Policy)}"
             ) from None
     return tuple(found or Policy)
 

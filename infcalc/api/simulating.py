@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.costing import Terms, check_terms, rent_inputs, rent_of
+from infcalc.api.costing import Terms, price_warnings, rent_inputs, settled, unused_prices
 from infcalc.api.deployment import Ask, load, merged_inputs, resolve
+from infcalc.api.executing import SerialExecutor
 from infcalc.api.simulation_ask import (
     SimulationAsk,
     at,
@@ -25,10 +26,9 @@ from infcalc.spec.explain import Input
 
 # What loads numpy is imported where a run begins: what is refused needs none of it.
 if TYPE_CHECKING:
-    from infcalc.api.replicas import Policy
-    from infcalc.api.simulation_nouns import RunResult
+    from infcalc.api.executing import Executor
     from infcalc.api.simulation_runs import Progress
-    from infcalc.api.simulation_site import Place
+    from infcalc.api.simulation_site import Place, Ran
     from infcalc.api.workloads import Traced
     from infcalc.spec.explain import Explanation
 
@@ -44,12 +44,14 @@ def simulate(
     terms: Terms | None = None,
     explain: bool = False,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> Answer[SimulationResult]:
     """Return what the requests of a load see on each asked deployment, and what they do to its cache and slots.
 
     Without anything: 1,000 requests that come at random at 3 per second, on the reference deployment. Exit code 3 where
     a deployment does not fit, 4 where an objective of ``slo`` is not met, 130 where the run was broken off: what was
-    simulated until then is given, marked ``partial``.
+    simulated until then is given, marked ``partial``, and ``not_run`` names what was not begun or not finished.
+    ``executor`` makes the runs of a sweep or a comparison; None: this process, one after the other.
 
     Raises:
         InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve` and
@@ -58,8 +60,8 @@ def simulate(
     """
     ask, asked, terms = ask or Ask(), asked or SimulationAsk(), terms or Terms()
     check_simulation(asked)
-    check_terms(terms)
     catalog = load(ask)
+    terms = settled(terms, catalog)
     deployments = resolve(ask, catalog)
     if asked.save_requests is not None and len(deployments) > 1:
         from infcalc.errors import UsageError  # noqa: PLC0415
@@ -86,14 +88,18 @@ def simulate(
 
     for site in sites:
         place = place_of(site, asked, terms, traced.trace)
-        result, said, told, found = _at_place(place, traced, progress=progress, explain=explain)
+        result, said, told, found = _at_place(
+            place, traced, executor or SerialExecutor(), progress=progress, explain=explain
+        )
         results.append(result)
         notes += [*said, *site.deployment.assumptions]
         talk += [*told, *site.deployment.warnings]
         explanations += found
         kv = Input(name="kv_dtype", value=site.form.name, origin=site.form_origin)
-        priced = rent_inputs(rent_of(site.deployment.gpu, terms), terms)
+        priced = rent_inputs(place.rent, terms)
+        talk += price_warnings(site.deployment.gpu, place.rent, terms) if result.fits else ()
         inputs.append((*site.deployment.inputs, kv, *_asked_inputs(asked, result, traced), *priced))
+    talk += unused_prices(terms, (result.gpu for result in results))
     return Answer(
         command="simulate",
         results=tuple(results),
@@ -115,11 +121,11 @@ def _code(results: list[SimulationResult]) -> int:
 
 def _is_partial(result: SimulationResult) -> bool:
     points = () if result.sweep is None else result.sweep.points
-    return any(run.partial for run in (result, *result.compare, *points))
+    return bool(result.not_run) or any(run.partial for run in (result, *result.compare, *points))
 
 
 def _at_place(
-    place: Place, traced: Traced, *, progress: Progress | None, explain: bool
+    place: Place, traced: Traced, executor: Executor, *, progress: Progress | None, explain: bool
 ) -> tuple[SimulationResult, list[str], list[str], list[Explanation]]:
     """Return the result at one deployment, with what is to be noted, warned of and explained."""
     from infcalc.api import simulation_words as words  # noqa: PLC0415 - numpy
@@ -131,19 +137,17 @@ def _at_place(
     if asked.sweep is not None:
         from infcalc.api.simulation_sweep import swept  # noqa: PLC0415
 
-        result, ran = swept(place, described, progress)
+        result, ran = swept(place, described, traced.trace, executor, progress)
+    elif len(policies := policies_for(asked, place.site.deployment.rules.engine)) > 1:
+        result, ran = _compared(place, described, traced, executor, progress)
     else:
-        policies = policies_for(asked, place.site.deployment.rules.engine)
         ran = place.run(policies[0], traced.trace, progress)
         if place.pools is not None:
             from infcalc.api.plain_beside import judged  # noqa: PLC0415 - only with pools
 
             told = judged(ran.result, place, policies[0], traced.trace, progress)
             ran = replace(ran, result=replace(ran.result, disaggregation=told))
-        compare: tuple[RunResult, ...] = ()
-        if len(policies) > 1:
-            compare = _compared(place, traced, ran.result, policies, progress)
-        result = place.filled(described, ran, compare=compare)
+        result = place.filled(described, ran)
     if asked.save_requests is not None:
         from infcalc.api.simulation_saving import save_requests  # noqa: PLC0415
 
@@ -153,14 +157,17 @@ def _at_place(
 
 
 def _compared(
-    place: Place, traced: Traced, first: RunResult, policies: tuple[Policy, ...], progress: Progress | None
-) -> tuple[RunResult, ...]:
-    found = [first]
-    for policy in policies[1:]:
-        if found[-1].partial:
-            break
-        found.append(place.run(policy, traced.trace, progress).result)
-    return tuple(found)
+    place: Place, described: SimulationResult, traced: Traced, executor: Executor, progress: Progress | None
+) -> tuple[SimulationResult, Ran]:
+    """Return the result of several policies, and the run that it shows: that of the first."""
+    from infcalc.api.simulation_tasks import tasks_of  # noqa: PLC0415 - numpy
+
+    tasks = tasks_of(place, traced.trace)
+    told = executor.run(tasks, progress).results
+    runs = [one.ran for one in told if one is not None]
+    missing = tuple(task.name for task, one in zip(tasks, told, strict=True) if one is None)
+    filled = place.filled(described, runs[0], compare=tuple(ran.result for ran in runs))
+    return replace(filled, not_run=missing), runs[0]
 
 
 def _asked_inputs(asked: SimulationAsk, result: SimulationResult, traced: Traced) -> tuple[Input, ...]:

@@ -34,8 +34,9 @@ class SimulationAsk:
 
     ``policy``: who computes what in a step, as the engine does without it; ``compared`` are several, side by side.
     ``contiguous``: under static and continuous batching each request reserves the longest sequence, as engines without
-    paging do. ``pools``: prefill and decode on replicas of their own. ``scaling``: replicas that come and go. ``slo``
-    are limits that each request is held to (``ttft=500ms``), or of a percentile (``ttft-p95=1s``).
+    paging do. Without ``keep_requests`` nothing is kept of each request but samples: the same answer in less memory.
+    ``pools``: prefill and decode on replicas of their own. ``scaling``: replicas that come and go. ``slo`` are limits
+    that each request is held to (``ttft=500ms``), or of a percentile (``ttft-p95=1s``).
     """
 
     load: WorkloadAsk = WorkloadAsk()
@@ -52,6 +53,7 @@ class SimulationAsk:
     save_requests: str | None = None
     pools: PoolsAsk | None = None
     scaling: ScalingRule | None = None
+    keep_requests: bool = True
 
 
 def check_simulation(asked: SimulationAsk) -> None:
@@ -81,6 +83,10 @@ def check_simulation(asked: SimulationAsk) -> None:
         )
     if asked.router is not None:
         router_of(asked)
+    if asked.save_requests is not None and not asked.keep_requests:
+        raise UsageError(
+            "requests are to be saved, and not kept", place="--save-requests", hint="drop --no-requests to save them"
+        )
     if asked.save_requests is not None and (asked.sweep is not None or len(asked.compared) > 1):
         raise UsageError("requests of several runs", place="--save-requests", hint="simulate one alone to save it")
 
@@ -122,7 +128,7 @@ def policies_for(asked: SimulationAsk, engine: str) -> tuple[Policy, ...]:
     """
     names = asked.compared or ((asked.policy,) if asked.policy is not None else ())
     if names:
-        return policies_of(names)
+        return policies_of(names, "--compare" if asked.compared else "--policy")
     return (_OF_ENGINES.get(engine, Policy.CONTINUOUS),)
 
 

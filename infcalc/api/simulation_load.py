@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,14 +51,18 @@ def load_of(trace: Trace, limit_tokens: int) -> Load:
     """
     admitted = trace.input_tokens < limit_tokens
     asked = np.flatnonzero(admitted)
-    room = limit_tokens - trace.input_tokens[asked]
-    answers = np.minimum(trace.output_tokens[asked], room)
+    # Nothing is copied where all of it is served.
+    prompts, outputs = (
+        column if len(asked) == len(trace) else column[asked] for column in (trace.input_tokens, trace.output_tokens)
+    )
+    room = limit_tokens - prompts
+    answers = np.minimum(outputs, room) if (outputs > room).any() else outputs
     return Load(
         num_requests=len(trace),
         asked=asked,
         refused_tokens={int(one): int(trace.input_tokens[one]) for one in np.flatnonzero(~admitted)},
-        num_cut=int((answers < trace.output_tokens[asked]).sum()),
-        prompt_tokens=trace.input_tokens[asked],
+        num_cut=int((answers < outputs).sum()),
+        prompt_tokens=prompts,
         output_tokens=answers,
         limit_tokens=limit_tokens,
         sending=_sending(trace, asked),
@@ -66,8 +71,9 @@ def load_of(trace: Trace, limit_tokens: int) -> Load:
     )
 
 
-def _ps(seconds: Floats) -> list[int]:
-    return [round(moment * PS_PER_S) for moment in seconds.tolist()]
+def _ps(seconds: Floats) -> array[int]:
+    """Return picoseconds, 8 bytes each, that are read as whole numbers of Python."""
+    return array("q", np.rint(seconds * PS_PER_S).astype(np.int64).tobytes())
 
 
 def _sending(trace: Trace, asked: Ints) -> Sending:
@@ -76,7 +82,7 @@ def _sending(trace: Trace, asked: Ints) -> Sending:
         if trace.think_s is not None:
             pauses = _ps(trace.think_s[asked])
         else:
-            pauses = [round(trace.clients.think_s * PS_PER_S)] * len(asked)
+            pauses = array("q", [round(trace.clients.think_s * PS_PER_S)]) * len(asked)
         return Sending(times_ps=times, pauses_ps=pauses, num_clients=trace.clients.num_clients)
     if trace.turns is None:
         return Sending(times_ps=times)

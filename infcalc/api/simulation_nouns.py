@@ -134,8 +134,14 @@ class SimulationResult(RunResult):
     """Of one lane."""
     max_num_seqs: int
     """Of one lane."""
+    usd_per_month: float | None = None
+    """Of all replicas, all hours paid."""
+    usd_per_month_low: float | None = None
+    usd_per_month_high: float | None = None
     step_time_low_fraction: float | None = None
     step_time_high_fraction: float | None = None
     slo: tuple[Outcome, ...] = ()
     compare: tuple[RunResult, ...] = ()
     sweep: LoadCurve | None = None
+    not_run: tuple[str, ...] = ()
+    """Policies or values whose runs are missing: broken off before they were made."""

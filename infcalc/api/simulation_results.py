@@ -30,7 +30,7 @@ def result_of(
     gathered: Gathered, load: Load, setting: Setting, *, slo: tuple[Objective, ...], usd_per_s: float | None
 ) -> RunResult:
     """Return what is read off a run; ``usd_per_s`` is what all its replicas cost."""
-    done, times = gathered.finished, request_times(gathered, setting)
+    done, times = gathered.finished, RequestTimes(gathered, setting)
     sent = gathered.sent_ps[gathered.sent_ps >= 0]
     start_ps = int(sent.min()) if len(sent) else 0
     end_ps = _end_ps(gathered, setting)
@@ -70,26 +70,40 @@ def result_of(
     )
 
 
-def request_times(gathered: Gathered, setting: Setting) -> dict[str, Ints | Floats]:
-    """Return the times of each finished request in picoseconds, by the names of the result."""
-    done = gathered.finished
-    sent, latency = gathered.sent_ps[done.indices], setting.front_end.latency_ps
-    after = np.maximum(done.output_tokens - 1, 1)
-    return {
-        "ttft_s": done.first_token_ps - sent + latency,
-        "tpot_s": (done.last_token_ps - done.first_token_ps) / after,
-        "e2e_s": done.end_ps - sent + latency,
-        "queue_s": done.scheduled_ps - done.reached_ps,
-    }
+class RequestTimes:
+    """Times of each finished request in picoseconds, by the names of the result: made when one is asked for."""
+
+    def __init__(self, gathered: Gathered, setting: Setting) -> None:
+        self._done, self._sent_ps = gathered.finished, gathered.sent_ps
+        self._latency_ps = setting.front_end.latency_ps
+
+    def __len__(self) -> int:
+        """Return how many requests got their answer."""
+        return len(self._done)
+
+    def __getitem__(self, name: str) -> Ints | Floats:
+        """Return one time of all of them."""
+        done = self._done
+        match name:
+            case "ttft_s":
+                return done.first_token_ps - self._sent_ps[done.indices] + self._latency_ps
+            case "e2e_s":
+                return done.end_ps - self._sent_ps[done.indices] + self._latency_ps
+            case "queue_s":
+                return done.scheduled_ps - done.reached_ps
+            case "tpot_s":
+                return (done.last_token_ps - done.first_token_ps) / np.maximum(done.output_tokens - 1, 1)
+            case _:
+                raise KeyError(name)
 
 
 def outcomes_of(gathered: Gathered, setting: Setting, slo: tuple[Objective, ...]) -> tuple[Outcome, ...]:
     """Return each objective with its value over the requests that got their answer."""
-    times = request_times(gathered, setting)
+    times = RequestTimes(gathered, setting)
     return tuple(_outcome(times, one) for one in slo)
 
 
-def _outcome(times: dict[str, Ints | Floats], objective: Objective) -> Outcome:
+def _outcome(times: RequestTimes, objective: Objective) -> Outcome:
     mine = times[objective.quantity]
     value = None
     if len(mine):
@@ -111,9 +125,9 @@ def _outcome(times: dict[str, Ints | Floats], objective: Objective) -> Outcome:
     )
 
 
-def _within(times: dict[str, Ints | Floats], slo: tuple[Objective, ...]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _within(times: RequestTimes, slo: tuple[Objective, ...]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return which requests keep all limits; that of a percentile is a limit for each too."""
-    kept = np.ones(len(times["ttft_s"]), dtype=np.bool_)
+    kept = np.ones(len(times), dtype=np.bool_)
     for one in slo:
         kept &= times[one.quantity] <= round(one.limit * PS_PER_S)
     return kept

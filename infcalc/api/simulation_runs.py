@@ -54,6 +54,8 @@ class Setting:
     router: RouterKind = RouterKind.ROUND_ROBIN
     contiguous: bool = False
     step_by_step: bool = False
+    keep_requests: bool = True
+    """Where steps are in aggregate: whether anybody asks for each request."""
 
     @property
     def reserves(self) -> bool:
@@ -78,6 +80,7 @@ def run_of(setting: Setting, load: Load, progress: Progress | None = None) -> Ga
                 num_lanes=setting.num_lanes,
                 front_end=setting.front_end,
                 progress=progress,
+                keep_requests=setting.keep_requests,
             )
     return _every_step(setting, load, progress)
 
@@ -93,7 +96,7 @@ def _columns(load: Load, allowed: Ints | None) -> Columns:
     """Return a load as steps in aggregate take it."""
     tree = None if load.sharing is None else load.sharing.tree
     return Columns(
-        arrival_ps=np.array(load.sending.times_ps, dtype=np.int64),
+        arrival_ps=np.asarray(load.sending.times_ps, dtype=np.int64),
         prompt_tokens=load.prompt_tokens,
         output_tokens=load.output_tokens,
         allowed_tokens=allowed,

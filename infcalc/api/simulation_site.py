@@ -15,6 +15,7 @@ from infcalc.api.simulation_results import outcomes_of, result_of
 from infcalc.api.simulation_runs import Setting, run_of
 from infcalc.frozen import frozen
 from infcalc.simulation.batch_shape import PS_PER_S
+from infcalc.units import HOURS_PER_MONTH
 
 if TYPE_CHECKING:
     from infcalc.api.costing import Rent, Terms
@@ -107,6 +108,7 @@ class Place:
             router=router_of(asked),
             contiguous=asked.contiguous,
             step_by_step=asked.step_by_step,
+            keep_requests=asked.keep_requests,
         )
         load = load_of(trace, limit_of(self.site.deployment))
         if asked.scaling is not None:
@@ -154,6 +156,8 @@ class Place:
         """Return the result without a run."""
         deployment, seating = self.site.deployment, self.seats.seating
         pace = None if self.machinery is None else self.machinery.pace
+        hours = HOURS_PER_MONTH * self.num_gpus
+        rent = None if self.machinery is None else self.rent
         return SimulationResult(
             model=deployment.model.name,
             gpu=deployment.gpu.name,
@@ -168,6 +172,9 @@ class Place:
             missing_bytes=self.missing_bytes,
             cache_tokens=seating.cache_tokens,
             max_num_seqs=seating.max_num_seqs,
+            usd_per_month=None if rent is None else rent.usd_per_hour * hours,
+            usd_per_month_low=None if rent is None else rent.usd_per_hour_low * hours,
+            usd_per_month_high=None if rent is None else rent.usd_per_hour_high * hours,
             step_time_low_fraction=None if pace is None else pace.low,
             step_time_high_fraction=None if pace is None else pace.high,
         )

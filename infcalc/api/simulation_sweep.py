@@ -6,33 +6,34 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.offer import Figure
-from infcalc.api.simulation_ask import at, policies_for, with_defaults
 from infcalc.api.simulation_nouns import LoadCurve, LoadPoint
 from infcalc.api.simulation_site import SHARED
+from infcalc.api.simulation_tasks import tasks_of
 from infcalc.api.sweeping import SweepPoint, knee_of
-from infcalc.api.workloads import traced_of
 from infcalc.spec.efficiency import Basis
 
 if TYPE_CHECKING:
+    from infcalc.api.executing import Executor
     from infcalc.api.simulation_nouns import SimulationResult
     from infcalc.api.simulation_runs import Progress
     from infcalc.api.simulation_site import Place, Ran
+    from infcalc.workload.trace import Trace
 
 
-def swept(place: Place, described: SimulationResult, progress: Progress | None) -> tuple[SimulationResult, Ran]:
-    """Return the result of a sweep, and the run that it shows: that of the knee, else of the first value."""
+def swept(
+    place: Place, described: SimulationResult, trace: Trace, executor: Executor, progress: Progress | None
+) -> tuple[SimulationResult, Ran]:
+    """Return the result of a sweep, and the run that it shows: that of the knee, else of the first value.
+
+    ``trace`` is the load at the first value.
+    """
     asked = place.asked
     sweep = asked.sweep
     if sweep is None:
         raise AssertionError("nothing is swept")
-    policy = policies_for(asked, place.site.deployment.rules.engine)[0]
-    runs: list[tuple[float, Ran]] = []
-    for value in sweep.values:
-        trace = traced_of(with_defaults(at(asked.load, sweep.variable, value))).trace
-        ran = place.run(policy, trace, progress)
-        runs.append((value, ran))
-        if ran.gathered.partial:
-            break
+    tasks = tasks_of(place, trace)
+    told = executor.run(tasks, progress).results
+    runs = [(value, one.ran) for value, one in zip(sweep.values, told, strict=True) if one is not None]
     points = tuple(_point(value, ran) for value, ran in runs)
     whole = tuple(point for point in points if not point.partial)
     knee, text = knee_of(sweep.variable, [_as_estimated(point) for point in whole])
@@ -44,7 +45,8 @@ def swept(place: Place, described: SimulationResult, progress: Progress | None) 
         knee_text=text,
         highest_within_slo=_highest(whole) if asked.slo else None,
     )
-    return replace(place.filled(described, shown), sweep=curve), shown
+    missing = tuple(task.name for task, one in zip(tasks, told, strict=True) if one is None)
+    return replace(place.filled(described, shown), sweep=curve, not_run=missing), shown
 
 
 def _point(value: float, ran: Ran) -> LoadPoint:

@@ -44,6 +44,10 @@ def notes_of(result: SimulationResult, place: Place, ran: Ran) -> list[str]:
         found += words.scaling_notes(place.asked.scaling)
     if result.num_lanes > 1 and place.pools is None:
         found.append(_lanes(result, place))
+    if not place.asked.keep_requests and len(ran.gathered.finished.num_preemptions):
+        found.append(
+            "--no-requests: this load is not served in aggregate, and its requests are kept while it runs all the same"
+        )
     return found
 
 
@@ -77,6 +81,8 @@ def doubts_of(result: SimulationResult, ran: Ran) -> list[str]:
             found.append(_rejected(run, ran))
         if run.aborted:
             found.append(f"{run.policy}: {run.aborted:,} requests were given up for want of room in the cache")
+    if result.not_run:
+        found.append(f"partial: broken off before these runs were made: {', '.join(result.not_run)}")
     if ran.load.num_cut:
         found.append(
             f"{ran.load.num_cut:,} answers end where prompt and answer reach the {ran.load.limit_tokens:,} tokens that "

@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from infcalc.api.answer import Answer, distinct
-from infcalc.api.costing import Costs, Rent, Terms, check_terms, costs_of, rent_inputs, rent_of
+from infcalc.api.costing import (
+    Terms,
+    price_warnings,
+    rent_inputs,
+    rent_of,
+    rent_origin,
+    settled,
+    spread_of,
+    unused_prices,
+)
 from infcalc.api.deployment import (
     REFERENCE_GPU,
     REFERENCE_MODEL,
@@ -28,12 +37,14 @@ from infcalc.api.offer import Figure, LoadKind, Offer, is_burst
 from infcalc.api.offering import Load, check_offer, load_for
 from infcalc.api.servers import answer_nodes, clock_of, rooms_of, server_of
 from infcalc.api.sizing import check_contexts, check_model_len
+from infcalc.api.spending import Day, ProfileAsk, Spending, Use, day_of_profile, spending_of
 from infcalc.api.steps import Step, Stepping, decode_step, prefill_step
 from infcalc.api.sweeping import Curve, Sweep, SweepPoint, Variable, knee_of
 from infcalc.engines.pace import pace, without_graphs
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import InfcalcError, UsageError
 from infcalc.frozen import frozen
+from infcalc.planning.money import Traffic
 from infcalc.serving.lane import latency_of
 from infcalc.serving.prefill import prefill_s
 from infcalc.serving.server import Loading, Requests, Saturated, Server, Speed, under
@@ -42,9 +53,11 @@ from infcalc.units import format_bytes, format_seconds
 from infcalc.workload.lengths import scatter_of
 
 if TYPE_CHECKING:
+    from infcalc.api.costing import Rent
     from infcalc.api.filling import Change
     from infcalc.api.judging import Judgement, Measurement
     from infcalc.api.servers import LaneClock, Rooms
+    from infcalc.api.spending import AgainstApi, DayBill, FullUse
     from infcalc.catalog.lookup import Catalog
     from infcalc.engines.pace import Pace
     from infcalc.engines.rules import Since
@@ -123,11 +136,21 @@ class SpeedResult:
     """Of the devices' time."""
     usd_per_hour: float | None = None
     """Of the replica."""
+    usd_per_month: Figure | None = None
+    """Of the replica, all hours paid."""
     utilization_fraction: float = 1.0
     usd_per_million_output_tokens: Figure | None = None
     usd_per_million_input_tokens: Figure | None = None
+    usd_per_million_cached_tokens: Figure | None = None
+    """Device time of one more token of a prompt that the prefix cache holds."""
     usd_per_million_blended_tokens: Figure | None = None
     usd_per_million_total_tokens: Figure | None = None
+    kwh_per_million_output_tokens: Figure | None = None
+    """Of the GPUs' boards; times the PUE of own hardware."""
+    at_full: FullUse | None = None
+    """The same where all paid hours are used."""
+    break_even: AgainstApi | None = None
+    bill: DayBill | None = None
     measured: tuple[Judgement, ...] = ()
     slo: tuple[Outcome, ...] = ()
     sweep: Curve | None = None
@@ -210,6 +233,7 @@ def estimate(
     *,
     contexts: tuple[int, ...] = (),
     terms: Terms | None = None,
+    profile: ProfileAsk | None = None,
     sweep: Sweep | None = None,
     measured: tuple[Measurement, ...] = (),
     slo: tuple[Objective, ...] = (),
@@ -230,22 +254,28 @@ def estimate(
     _check_sweep(sweep, offer, measured)
     if sweep is None:
         check_offer(offer)
-    check_terms(terms)
+    if profile is not None and sweep is not None:
+        raise UsageError(
+            "a sweep and a profile", place="--profile", hint="give the load of one replica, without --sweep"
+        )
+    day = day_of_profile(profile)
     results: list[SpeedResult] = []
     notes: list[str] = []
     talk: list[str] = []
     inputs: list[tuple[Input, ...]] = []
     explanations: list[Explanation] = []
     catalog = load(ask)
+    terms = settled(terms, catalog)
     for one in asks_of(ask):
         (deployment,) = resolve(one, catalog)
         check_model_len(deployment)
         notes += deployment.assumptions
         talk += deployment.warnings
         site = site_of(one, deployment, catalog)
-        result, run, said, found = _answered(site, offer, contexts, terms=terms, sweep=sweep)
+        result, run, said, found = _answered(site, offer, contexts, asker=_Asker(terms, day), sweep=sweep)
         talk += said
-        rent = rent_of(deployment.gpu, terms)
+        rent = rent_of(deployment.gpu, terms, prefill_fraction=result.prefill_time_fraction)
+        talk += price_warnings(deployment.gpu, rent, terms) if run is not None else ()
         varied = {"gpus", "tp"} if sweep is not None and sweep.variable is Variable.TP else set()
         placed = tuple(item for item in deployment.inputs if item.name not in varied)
         inputs.append((*placed, *found, *rent_inputs(rent, terms)))
@@ -262,8 +292,9 @@ def estimate(
             if explain:
                 from infcalc.api.reasons import explain_speed  # noqa: PLC0415 - only when asked
 
-                explanations += explain_speed(run, result, rent)
+                explanations += explain_speed(run, result, rent, terms)
         results.append(result)
+    talk += unused_prices(terms, (result.gpu for result in results))
     if not all(result.fits for result in results):
         code = _DOES_NOT_FIT
     else:
@@ -353,14 +384,14 @@ class _OffloadedClock:
 
 
 def _answered(
-    site: Site, offer: Offer, contexts: tuple[int, ...], *, terms: Terms, sweep: Sweep | None
+    site: Site, offer: Offer, contexts: tuple[int, ...], *, asker: _Asker, sweep: Sweep | None
 ) -> tuple[SpeedResult, Run | None, list[str], tuple[Input, ...]]:
     """Return the result of one deployment, the run it is of, warnings, and the inputs it rests on."""
     if sweep is None:
         asked = load_for(site.deployment, offer, contexts)
-        result, run = _Asker(terms).result(site, asked)
+        result, run = asker.result(site, asked)
         return result, run, _warnings(site, asked, result, run), _load_inputs(site, asked)
-    tried = _swept(site, offer, contexts, terms=terms, sweep=sweep)
+    tried = _swept(site, offer, contexts, asker=asker, sweep=sweep)
     ran = [one for one in tried if one.run is not None]
     skipped = tuple(f"{sweep.variable} {one.value:g}: {one.problem}" for one in tried if one.run is None)
     unfit = next((one for one in tried if one.result is not None), None)
@@ -397,8 +428,7 @@ class _Tried:
     warnings: tuple[str, ...] = ()
 
 
-def _swept(site: Site, offer: Offer, contexts: tuple[int, ...], *, terms: Terms, sweep: Sweep) -> list[_Tried]:
-    asker = _Asker(terms)
+def _swept(site: Site, offer: Offer, contexts: tuple[int, ...], *, asker: _Asker, sweep: Sweep) -> list[_Tried]:
     found = []
     for value in sweep.values:
         try:
@@ -438,8 +468,8 @@ def _varied(site: Site, offer: Offer, variable: Variable, value: float) -> tuple
 class _Asker:
     """Asks sites for loads; the clock of a site is made once, and only where a load fits."""
 
-    def __init__(self, terms: Terms) -> None:
-        self._terms = terms
+    def __init__(self, terms: Terms, day: Day | None = None) -> None:
+        self._terms, self._day = terms, day
         self._machines: dict[int, Machine] = {}
 
     def result(self, site: Site, asked: Load) -> tuple[SpeedResult, Run | None]:
@@ -452,7 +482,7 @@ class _Asker:
         if machine is None:
             machine = self._machines[id(site)] = machine_of(site)
         run = run_of(machine, asked)
-        return _result(run, self._terms), run
+        return _result(run, self._terms, self._day), run
 
 
 def serving(machine: Machine, asked: Load, room: float | None = None) -> tuple[Server, Requests]:
@@ -540,7 +570,7 @@ def _identified(site: Site, asked: Load) -> SpeedResult:
     )
 
 
-def _result(run: Run, terms: Terms) -> SpeedResult:
+def _result(run: Run, terms: Terms, day: Day | None = None) -> SpeedResult:
     machine, speed, floors, asked = run.machine, run.speed, run.floors, run.asked
     bands, deployment = run.bands, machine.deployment
     answer = asked.answer_tokens
@@ -551,10 +581,9 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
     e2e, tpot = times.e2e_s, times.tpot_s if decodes else None
     lanes = run.server.num_lanes
     chunk = min(asked.prompt_tokens, run.server.budget_tokens)
-    share, busy = _prefill_fraction(run), _busy_ranks(run)
-    rent = rent_of(deployment.gpu, terms)
-    num_gpus = deployment.parallelism.num_gpus
-    costs = _costs(run, rent, terms, tokens, share)
+    busy, num_gpus = _busy_ranks(run), deployment.parallelism.num_gpus
+    use = _use(run, rate, tokens)
+    spent = spending_of(deployment.gpu, num_gpus, use, terms, day)
     return replace(
         _identified(machine.site, run.load),
         ttft_s=times.ttft_s,
@@ -584,14 +613,28 @@ def _result(run: Run, terms: Terms) -> SpeedResult:
         ),
         step=decode_step(machine.stepping, speed.num_decodes / lanes, asked.live_tokens, busy_dp_ranks=busy),
         prefill_step=prefill_step(machine.stepping, chunk, asked.cached_tokens, busy_dp_ranks=busy),
-        prefill_time_fraction=share,
-        usd_per_hour=None if rent is None else rent.usd_per_hour * num_gpus,
+        prefill_time_fraction=use.traffic.prefill_fraction,
         utilization_fraction=terms.utilization_fraction,
-        usd_per_million_output_tokens=None if costs is None else costs.output,
-        usd_per_million_input_tokens=None if costs is None else costs.input,
-        usd_per_million_blended_tokens=None if costs is None else costs.blended,
-        usd_per_million_total_tokens=None if costs is None else costs.total,
+        **_money(spent, num_gpus),
     )
+
+
+def _money(spent: Spending, num_gpus: int) -> dict[str, Any]:
+    """Return what a result says of cost, by its keys."""
+    rent, costs = spent.rent, spent.costs
+    return {
+        "usd_per_hour": None if rent is None else rent.usd_per_hour * num_gpus,
+        "usd_per_month": spent.usd_per_month,
+        "usd_per_million_output_tokens": None if costs is None else costs.output,
+        "usd_per_million_input_tokens": None if costs is None else costs.input,
+        "usd_per_million_cached_tokens": None if costs is None else costs.cached,
+        "usd_per_million_blended_tokens": None if costs is None else costs.blended,
+        "usd_per_million_total_tokens": None if costs is None else costs.total,
+        "kwh_per_million_output_tokens": spent.kwh_per_million_output_tokens,
+        "at_full": spent.at_full,
+        "break_even": spent.break_even,
+        "bill": spent.bill,
+    }
 
 
 def front_end_s(run: Run) -> float:
@@ -626,35 +669,40 @@ def rate_of(run: Run) -> Figure:
     return Figure(value=value, low=min(value, able.low), high=max(value, min(most, able.high)), basis=bands.basis)
 
 
-def _prefill_fraction(run: Run) -> float:
-    """Return the share of a request's device time that is prefill: full steps of it, against its share of decode."""
-    server, asked = run.server, run.asked
-    first_s = prefill_s(
-        server.full_clock,
-        new_tokens=asked.prompt_tokens,
-        cached_tokens=asked.cached_tokens,
-        budget_tokens=server.budget_tokens,
-    )
+def _use(run: Run, rate: Figure, tokens: Figure) -> Use:
+    """Return how a replica is used: what it gives, and how the device time of a request divides.
+
+    Prefill is full steps of a prompt, decode a request's share of full steps. What a cached token costs is how much
+    longer the prefill of the rest takes for attending to it; where none is found, half of the prompt is taken as found.
+    """
+    server, asked, load = run.server, run.asked, run.load
+
+    def spent_s(new_tokens: float, cached_tokens: float) -> float:
+        return prefill_s(
+            server.full_clock, new_tokens=new_tokens, cached_tokens=cached_tokens, budget_tokens=server.budget_tokens
+        )
+
+    first_s = spent_s(asked.prompt_tokens, asked.cached_tokens)
     lane = max(1.0, run.speed.num_decodes / server.num_lanes)
     rest_s = (
         max(0.0, asked.answer_tokens - 1)
         * float(server.full_clock.step_s(num_decodes=lane, context_tokens=asked.live_tokens))
         / lane
     )
-    return first_s / (first_s + rest_s)
-
-
-def _costs(run: Run, rent: Rent | None, terms: Terms, tokens: Figure, share: float) -> Costs | None:
-    if rent is None:
-        return None
-    return costs_of(
-        rent,
-        terms,
-        num_gpus=run.machine.deployment.parallelism.num_gpus,
-        output_tokens_per_s=tokens,
-        prompt_tokens=run.load.prompt_tokens,
-        answer_tokens=run.asked.answer_tokens,
-        prefill_fraction=share,
+    found = asked.cached_tokens or asked.prompt_tokens / 2
+    new = asked.prompt_tokens if asked.cached_tokens else asked.prompt_tokens / 2
+    more_s = max(0.0, spent_s(new, found) - spent_s(new, 0.0))
+    return Use(
+        requests_per_s=rate,
+        traffic=Traffic(
+            output_tokens_per_s=spread_of(tokens),
+            prompt_tokens=load.prompt_tokens,
+            answer_tokens=asked.answer_tokens,
+            prefill_fraction=first_s / (first_s + rest_s),
+            cached_token_fraction=more_s / found / (first_s + rest_s),
+        ),
+        cached_tokens=load.prompt_tokens * load.offer.prefix_hit_fraction,
+        users=None if load.offer.concurrency is None else float(load.offer.concurrency),
     )
 
 
@@ -753,11 +801,16 @@ def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
     if rent is None:
         found.append(f"no price of {deployment.gpu.name} is known: give --price to have costs")
     else:
+        gpus = f"{number} GPU{'' if number == 1 else 's'}"
         found.append(
-            f"cost: {number} GPU{'' if number == 1 else 's'} at {rent.usd_per_hour:.4g} USD/h each ({rent.source}), "
+            f"cost: {gpus} at {rent.usd_per_hour:.4g} USD/h each ({rent_origin(rent)}), "
             f"{100 * terms.utilization_fraction:g} % of the hours used; output tokens bear all of it, input tokens the "
-            "share of device time that is prefill; blended are 3 input tokens to 1 output token, each at the device "
-            "time it takes"
+            "share of device time that is prefill, cached tokens the time to attend to them; blended are 3 input "
+            "tokens to 1 output token, each at the device time it takes; a month has 730 hours"
+        )
+    if deployment.gpu.tdp_watt is not None:
+        found.append(
+            "energy: of the GPUs' boards, whose power was measured on H200 and B200 alone; not of host and network"
         )
     return found
 

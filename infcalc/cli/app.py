@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_command_from_info
 from typer.models import CommandInfo
 
+from infcalc.cli.completion import VARIABLE, complete
 from infcalc.cli.failures import exit_code_of
 from infcalc.frozen import frozen
 
@@ -83,16 +85,30 @@ COMMANDS = (
     ),
     Command(name="gpus", question="Which GPUs does it know? (list, show NAME)", module="infcalc.cli.gpus"),
     Command(name="show", question="What does it know of one model or GPU?", module="infcalc.cli.show"),
+    Command(name="example", question="What can I ask? (commands to try, by question)", module="infcalc.cli.example"),
+    Command(
+        name="completion", question="Can my shell complete its commands and names?", module="infcalc.cli.completion"
+    ),
 )
+
+SECTIONS = (
+    ("Does it fit, and for how many?", ("kv", "concurrency", "memory")),
+    ("How fast is it, and what bounds it?", ("roofline", "estimate", "speculate")),
+    ("What happens under load?", ("workload", "simulate")),
+    ("What does a mechanism save?", ("batching", "paging", "prefix-cache")),
+    ("Can I trust it?", ("compare", "validate", "lab")),
+    ("What does it know?", ("models", "gpus", "show", "example", "completion")),
+)
+"""The commands by what a reader wants to know, in the order of the help."""
 
 
 class Questions(TyperGroup):
     """The commands, each loaded only when it is run; their help lists the questions."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the table."""
+        """Return the names in the order of the help."""
         del ctx
-        return [command.name for command in COMMANDS]
+        return [name for _, names in SECTIONS for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name, importing its module."""
@@ -105,8 +121,12 @@ class Questions(TyperGroup):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by question, importing none."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(command.name, command.question) for command in COMMANDS])
+        questions = {command.name: command.question for command in COMMANDS}
+        width = max(map(len, questions))
+        for title, names in SECTIONS:
+            with formatter.section(title.removesuffix("?")):
+                # One width, so that the sections read as one table.
+                formatter.write_dl([(name.ljust(width), questions[name]) for name in names])
 
 
 def build(command: Command) -> click.Command:
@@ -194,4 +214,7 @@ def run(arguments: Sequence[str]) -> int:
         elif isinstance(stream, io.TextIOWrapper):
             # A name in letters that the terminal's encoding lacks is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
+    asked = os.environ.get(VARIABLE)
+    if asked is not None:
+        return exit_code_of(lambda: complete(asked))
     return exit_code_of(lambda: application().main(list(arguments), prog_name="infcalc", standalone_mode=False))

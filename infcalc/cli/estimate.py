@@ -6,8 +6,9 @@ from typing import Any
 
 from infcalc.api.speed import estimate
 from infcalc.cli.given import ask_from, contexts_from
-from infcalc.cli.loads import measured_from, offer_from, slo_from, sweep_from, terms_from
+from infcalc.cli.loads import measured_from, offer_from, profile_from, slo_from, sweep_from, terms_from
 from infcalc.cli.options import (
+    API_PRICE,
     ARRIVALS,
     BATCHES,
     CATALOG,
@@ -16,13 +17,27 @@ from infcalc.cli.options import (
     JUDGING,
     LENGTHS,
     OUTPUT,
+    PROFILE,
     TERMS,
     THINKING,
 )
 from infcalc.cli.render import render
 from infcalc.report.table import View
 
-OPTIONS = (*LENGTHS, *BATCHES, *ARRIVALS, *THINKING, *JUDGING, *TERMS, *CONTEXT, *DEPLOYMENT, *CATALOG, *OUTPUT)
+OPTIONS = (
+    *LENGTHS,
+    *BATCHES,
+    *ARRIVALS,
+    *THINKING,
+    *JUDGING,
+    *TERMS,
+    *API_PRICE,
+    *PROFILE,
+    *CONTEXT,
+    *DEPLOYMENT,
+    *CATALOG,
+    *OUTPUT,
+)
 HELP = """Time to first token, time per token, throughput and cost per million tokens, each with its band. Without a
 load: the maximum throughput that memory admits. --explain breaks a step into its ops and says what bounds each.
 
@@ -40,6 +55,7 @@ def run(options: dict[str, Any]) -> int:
         offer_from(options),
         contexts=contexts_from(options),
         terms=terms_from(options),
+        profile=profile_from(options),
         sweep=sweep_from(options),
         measured=measured_from(options),
         slo=slo_from(options),

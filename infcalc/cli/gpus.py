@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from infcalc.api.listing import gpus
+from infcalc.cli.day import today
 from infcalc.cli.given import ask_from
 from infcalc.cli.listing import run_show
 from infcalc.cli.options import CATALOG, OUTPUT
@@ -37,7 +38,7 @@ def run(options: dict[str, Any]) -> int:
 
 
 def _list(text: str, options: dict[str, Any]) -> int:
-    answer = gpus(ask_from(options), text=text)
+    answer = gpus(ask_from(options), text=text, today=today())
 
     def view() -> View:
         from infcalc.report.views import listing as views  # noqa: PLC0415 - JSON needs no view

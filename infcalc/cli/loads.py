@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from infcalc.api.costing import Terms
 from infcalc.api.offer import Offer
+from infcalc.cli.day import today
 from infcalc.cli.given import seconds, single, split, whole_numbers
 from infcalc.errors import UsageError
 from infcalc.units import parse_quantity
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
 
     from infcalc.api.batching_requests import BatchingAsk
     from infcalc.api.disaggregation_ask import PoolsAsk
+    from infcalc.api.executing import Executor
     from infcalc.api.judging import Measurement
     from infcalc.api.objectives import Objective
     from infcalc.api.simulation_ask import SimulationAsk
+    from infcalc.api.spending import ProfileAsk
     from infcalc.api.sweeping import Sweep
     from infcalc.api.workload_ask import WorkloadAsk
+    from infcalc.planning.break_even import ApiPrice
+    from infcalc.planning.owning import Purchase
     from infcalc.simulation.scaling import ScalingRule
 
 
@@ -121,6 +126,7 @@ def simulation_from(options: Mapping[str, Any]) -> SimulationAsk:
         save_requests=options.get("save_requests"),
         pools=_pools_from(options),
         scaling=_scaling_from(options),
+        keep_requests=not options.get("no_requests"),
     )
 
 
@@ -149,28 +155,143 @@ def _scaling_from(options: Mapping[str, Any]) -> ScalingRule | None:
     return parse_autoscale(text)
 
 
-def terms_from(options: Mapping[str, Any]) -> Terms:
-    """Return price and utilisation.
+def executor_from(options: Mapping[str, Any]) -> Executor | None:
+    """Return who makes the runs of a sweep or a comparison; None without either.
 
     Raises:
-        UsageError: a price that is none.
+        UsageError: an executor that is none, or with nothing to do.
+
+    """
+    from infcalc.api.executors import ExecutorAsk, executor_of  # noqa: PLC0415 - only where something is simulated
+
+    several = options.get("sweep") is not None or len(split(options.get("compare"), commas=True)) > 1
+    asked = ExecutorAsk(
+        kind=options.get("executor"), num_workers=options.get("workers"), scheduler=options.get("scheduler")
+    )
+    return executor_of(asked, several=several)
+
+
+def terms_from(options: Mapping[str, Any]) -> Terms:
+    """Return prices, utilisation, own hardware and the API to compare with; prices are held against this day.
+
+    Raises:
+        UsageError: a price that is none, or years and power of hardware that nobody bought.
 
     """
     share = options.get("utilization")
+    plain, named = _prices(split(options.get("price"), commas=True))
     return Terms(
-        usd_per_hour=_price(options.get("price")),
+        usd_per_hour=plain,
+        gpu_prices_usd=named,
         utilization_fraction=1.0 if share is None else share,
+        purchase=_purchase(options),
+        api=_api_price(options.get("api_price")),
+        today=today(),
     )
 
 
-def _price(text: str | None) -> float | None:
-    if text is None:
-        return None
+def _prices(texts: tuple[str, ...]) -> tuple[float | None, tuple[tuple[str, float], ...]]:
+    """Return the price of any GPU, and those by name."""
+    plain: list[float] = []
+    named: list[tuple[str, float]] = []
+    for text in texts:
+        name, mark, usd = text.rpartition("=")
+        if not mark:
+            plain.append(_price(text))
+        elif name.strip():
+            named.append((name.strip(), _price(usd)))
+        else:
+            raise UsageError(f"{text!r} names no GPU", place="--price", hint="write h100=2.49")
+    if len(plain) > 1:
+        raise UsageError(f"{len(plain)} prices without a GPU", place="--price", hint="write h100=2.49 for each")
+    return (plain[0] if plain else None), tuple(named)
+
+
+def _price(text: str) -> float:
     plain = text.strip().removeprefix("$").removesuffix("/h").removesuffix("USD").strip()
     try:
         return parse_quantity(f"{plain} USD/h", "usd_per_hour")
     except ValueError:
-        raise UsageError(f"{text!r} is not a price", place="--price", hint="write 2.5 or 2.5 USD/h") from None
+        hint = "write 2.5, 2.5 USD/h or h100=2.49"
+        raise UsageError(f"{text!r} is not a price", place="--price", hint=hint) from None
+
+
+_OWNING = ("years", "residual", "power_price", "pue")
+
+
+def _purchase(options: Mapping[str, Any]) -> Purchase | None:
+    capex = options.get("capex")
+    given = {name: options[name] for name in _OWNING if options.get(name) is not None}
+    if capex is None:
+        if given:
+            flag = f"--{next(iter(given))}".replace("_", "-")
+            raise UsageError(f"{flag} without --capex", place=flag, hint="give --capex USD per GPU of own hardware")
+        return None
+    from infcalc.planning.owning import YEAR_S, Purchase  # noqa: PLC0415 - only where something is owned
+
+    return Purchase(
+        gpu_usd=capex,
+        life_s=given.get("years", 3.0) * YEAR_S,
+        residual_fraction=given.get("residual", 0.0),
+        usd_per_kwh=given.get("power_price", 0.0),
+        pue=given.get("pue", 1.0),
+    )
+
+
+_API_KEYS = {
+    "in": "input_usd",
+    "input": "input_usd",
+    "out": "output_usd",
+    "output": "output_usd",
+    "cached": "cached_usd",
+    "cache": "cached_usd",
+}
+
+
+def _api_price(text: str | None) -> ApiPrice | None:
+    if text is None:
+        return None
+    found: dict[str, float] = {}
+    hint = "write in=0.5,out=1.5 in USD per million tokens; cached=0.1 is optional"
+    for part in split((text,), commas=True):
+        key, _, usd = part.partition("=")
+        name = _API_KEYS.get(key.strip().lower())
+        if name is None or name in found:
+            problem = f"{key.strip()!r} is no kind of token" if name is None else f"{key.strip()!r} is given twice"
+            raise UsageError(problem, place="--api-price", hint=hint)
+        try:
+            found[name] = float(usd.strip().removeprefix("$"))
+        except ValueError:
+            raise UsageError(f"{usd.strip()!r} is not a price", place="--api-price", hint=hint) from None
+    if not {"input_usd", "output_usd"} <= set(found):
+        raise UsageError(f"{text!r} does not price both prompt and answer", place="--api-price", hint=hint)
+    from infcalc.planning.break_even import ApiPrice  # noqa: PLC0415 - only where there is an API
+
+    return ApiPrice(**found)
+
+
+def profile_from(options: Mapping[str, Any]) -> ProfileAsk | None:
+    """Return the load over the day; None where none was given.
+
+    Raises:
+        UsageError: how replicas follow it, without a profile.
+
+    """
+    file = options.get("profile")
+    if file is None:
+        given = [name for name in ("peak", "start_up", "min_replicas") if options.get(name) is not None]
+        if given:
+            flag = f"--{given[0]}".replace("_", "-")
+            raise UsageError(f"{flag} without --profile", place=flag, hint="give --profile FILE.csv")
+        return None
+    from infcalc.api.spending import ProfileAsk  # noqa: PLC0415 - only with a profile
+
+    return ProfileAsk(
+        file=file,
+        peak_per_s=options.get("peak"),
+        startup_s=seconds(options.get("start_up"), "--start-up"),
+        num_least_replicas=options.get("min_replicas"),
+    )
 
 
 def sweep_from(options: Mapping[str, Any]) -> Sweep | None:

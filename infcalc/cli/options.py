@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from infcalc.cli.completion import among
 from infcalc.frozen import frozen
 
 
@@ -19,19 +20,25 @@ class Option:
     default: Any
     help: str
     group: str = "Options"
+    completes: str = ""
+    """The kind of names that complete it in a shell; empty: none are known."""
 
     def annotation(self) -> Any:  # noqa: ANN401 - an Annotated form has no nameable type
         """Return the annotation typer reads."""
         return Annotated[
             self.kind,
             typer.Option(
-                *self.flags, help=self.help, rich_help_panel=self.group, show_default=self.default is not None
+                *self.flags,
+                help=self.help,
+                rich_help_panel=self.group,
+                show_default=self.default is not None,
+                autocompletion=among(self.completes) if self.completes else None,
             ),
         ]
 
 
-def _deployment(name: str, *flags: str, kind: Any, text: str) -> Option:  # noqa: ANN401 - any option type
-    return Option(name=name, flags=flags, kind=kind, default=None, help=text, group="Deployment")
+def _deployment(name: str, *flags: str, kind: Any, text: str, completes: str = "") -> Option:  # noqa: ANN401 - any
+    return Option(name=name, flags=flags, kind=kind, default=None, help=text, group="Deployment", completes=completes)
 
 
 _Texts = list[str] | None
@@ -46,8 +53,9 @@ DEPLOYMENT = (
         "-m",
         kind=_Texts,
         text="Model: catalog name, Hugging Face id, config.json, checkpoint folder or .gguf. Repeatable. [llama3-70b]",
+        completes="models",
     ),
-    _deployment("gpu", "--gpu", "-g", kind=_Texts, text="GPU: catalog name. Repeatable. [a100-80gb]"),
+    _deployment("gpu", "--gpu", "-g", kind=_Texts, text="GPU: catalog name. Repeatable. [a100-80gb]", completes="gpus"),
     _deployment("gpus", "--gpus", "-n", kind=_Whole, text="GPUs of one replica: TP x PP x DP. [4]"),
     _deployment("tp", "--tp", kind=_Whole, text="Tensor-parallel ranks. [what --gpus leaves]"),
     _deployment("pp", "--pp", kind=_Whole, text="Pipeline stages. [1]"),
@@ -67,7 +75,13 @@ DEPLOYMENT = (
         text="KV-cache precision: auto, bf16, fp16, fp8, int8, int4, nvfp4, fp8_ds_mla, nvfp4_ds_mla, q8_0, q4_0.",
     ),
     _deployment("quant", "--quant", kind=_Texts, text="Short for --kv-dtype; several: repeat it or use commas."),
-    _deployment("engine", "--engine", kind=_Text, text="vllm, sglang, tensorrt-llm or llama.cpp. [vllm]"),
+    _deployment(
+        "engine",
+        "--engine",
+        kind=_Text,
+        text="vllm, sglang, tensorrt-llm or llama.cpp. [vllm]",
+        completes="engines",
+    ),
     _deployment("engine_version", "--engine-version", kind=_Text, text="Engine version. [newest known]"),
     _deployment(
         "memory_fraction", "--memory-fraction", kind=_Real, text="The engine's own memory fraction. [its default]"
@@ -368,9 +382,9 @@ TERMS = (
     Option(
         name="price",
         flags=("--price",),
-        kind=_Text,
+        kind=_Texts,
         default=None,
-        help="USD per GPU-hour. [the newest of the catalog]",
+        help="USD per GPU-hour: 2.5, or h100=2.49 by name. Repeatable. [the middle one of the newest in the catalog]",
         group="Cost",
     ),
     Option(
@@ -381,7 +395,94 @@ TERMS = (
         help="Fraction of the paid hours under this load. [1]",
         group="Cost",
     ),
+    Option(
+        name="capex",
+        flags=("--capex",),
+        kind=_Real,
+        default=None,
+        help="Own hardware: USD per GPU, with its share of host and network.",
+        group="Cost",
+    ),
+    Option(
+        name="years",
+        flags=("--years",),
+        kind=_Real,
+        default=None,
+        help="Years that own hardware is written off over. [3]",
+        group="Cost",
+    ),
+    Option(
+        name="residual",
+        flags=("--residual",),
+        kind=_Real,
+        default=None,
+        help="Fraction of --capex that own hardware sells for in the end. [0]",
+        group="Cost",
+    ),
+    Option(
+        name="power_price",
+        flags=("--power-price",),
+        kind=_Real,
+        default=None,
+        help="USD per kWh that own hardware draws. [0]",
+        group="Cost",
+    ),
+    Option(
+        name="pue",
+        flags=("--pue",),
+        kind=_Real,
+        default=None,
+        help="Power of the site over that of own hardware. [1]",
+        group="Cost",
+    ),
 )
+
+API_PRICE = (
+    Option(
+        name="api_price",
+        flags=("--api-price",),
+        kind=_Text,
+        default=None,
+        help="An API to break even with: in=0.5,out=1.5 in USD per million tokens; also cached=0.1.",
+        group="Cost",
+    ),
+)
+
+PROFILE = (
+    Option(
+        name="profile",
+        flags=("--profile",),
+        kind=_Text,
+        default=None,
+        help="The bill of a day: a CSV file with the columns hour (or time) and rate, users or fraction.",
+        group="Cost",
+    ),
+    Option(
+        name="peak",
+        flags=("--peak",),
+        kind=_Real,
+        default=None,
+        help="Requests/s that fraction 1 of --profile stands for.",
+        group="Cost",
+    ),
+    Option(
+        name="start_up",
+        flags=("--start-up",),
+        kind=_Text,
+        default=None,
+        help="Time until a started replica serves: 90s or 5min. [0]",
+        group="Cost",
+    ),
+    Option(
+        name="min_replicas",
+        flags=("--min-replicas",),
+        kind=_Whole,
+        default=None,
+        help="Replicas that run all day. [1]",
+        group="Cost",
+    ),
+)
+"""A load that rises and falls, and how replicas follow it."""
 
 JUDGING = (
     Option(
@@ -599,6 +700,30 @@ SIMULATION = (
         kind=_Text,
         text="Write each request's times to this file: .csv, else JSON lines.",
     ),
+    Option(
+        name="no_requests",
+        flags=("--no-requests",),
+        kind=bool,
+        default=False,
+        help="Keep samples only, no record of each request: the same answer in less memory.",
+        group="Question",
+    ),
+)
+
+EXECUTION = (
+    _question(
+        "workers",
+        "--workers",
+        kind=_Whole,
+        text="Processes for the runs of --sweep and --compare; 1: none but this. [all cores, where that is quicker]",
+    ),
+    _question(
+        "executor",
+        "--executor",
+        kind=_Text,
+        text="Who makes these runs: serial, processes, or dask (the dask extra). [processes]",
+    ),
+    _question("scheduler", "--scheduler", kind=_Text, text="Address of the dask scheduler: tcp://HOST:8786."),
 )
 
 PRICE = tuple(option for option in TERMS if option.name == "price")
@@ -698,6 +823,7 @@ OUTPUT = (
         default=None,
         help="table, json, csv, markdown or plot. [table]",
         group="Output",
+        completes="formats",
     ),
     Option(name="json", flags=("--json",), kind=bool, default=False, help="Short for --format json.", group="Output"),
     Option(

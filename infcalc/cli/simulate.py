@@ -8,12 +8,13 @@ import typer
 
 from infcalc.api.simulating import simulate
 from infcalc.cli.given import ask_from
-from infcalc.cli.loads import simulation_from, terms_from
+from infcalc.cli.loads import executor_from, simulation_from, terms_from
 from infcalc.cli.options import (
     ARRIVAL_TIMES,
     ARRIVALS,
     CATALOG,
     DEPLOYMENT,
+    EXECUTION,
     JUDGING,
     LENGTHS,
     OUTPUT,
@@ -33,6 +34,7 @@ _LIMITS = tuple(option for option in JUDGING if option.name in {"sweep", "slo"})
 OPTIONS = (
     *SIMULATION,
     *_LIMITS,
+    *EXECUTION,
     *ARRIVAL_TIMES,
     *_SENT,
     *THINKING,
@@ -67,6 +69,7 @@ def run(options: dict[str, Any]) -> int:
             terms=terms_from(options),
             explain=options["explain"],
             progress=progress,
+            executor=executor_from(options),
         )
 
     def view() -> View:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +12,12 @@ from infcalc.simulation.batch_shape import PS_PER_S
 from infcalc.simulation.fast.columns import Ints, Load
 from infcalc.simulation.fast.flight import Flight
 from infcalc.simulation.fast.gate import gate_of, reason_of
+from infcalc.simulation.fast.moments import UNFINISHED, MomentRecorder
 from infcalc.simulation.fast.recorder import Recorder
 from infcalc.simulation.fast.replica import FastReplica
 from infcalc.simulation.fast.run import replica_of
 from infcalc.simulation.front_end import FrontEndTimes
-from infcalc.simulation.gathered import Finished, Gathered, Meter, Totals
+from infcalc.simulation.gathered import COLUMNS, Finished, Gathered, Meter, Totals
 from infcalc.simulation.timing import AffineTimer
 
 _METERS = 256
@@ -30,8 +31,11 @@ def in_aggregate(
     num_lanes: int = 1,
     front_end: FrontEndTimes | None = None,
     progress: Callable[[int, int], None] | None = None,
+    keep_requests: bool = True,
 ) -> Gathered:
     """Serve a load by ``num_lanes`` replicas that take requests in turn, each by the rules of a scheduler of ``make``.
+
+    Without ``keep_requests`` four moments of each are all that is kept: see :mod:`infcalc.simulation.fast.moments`.
 
     Ctrl-C breaks it off: what happened so far is returned, marked ``partial``.
 
@@ -41,25 +45,16 @@ def in_aggregate(
 
     """
     times = front_end or FrontEndTimes()
-    order = np.argsort(load.arrival_ps, kind="stable")
-    placed = np.empty(len(load), dtype=np.int64)
-    placed[order] = np.arange(len(load)) % num_lanes
-    lanes: list[_Lane] = []
+    placed = _placed(load, num_lanes)
+    lanes: list[Lane] = []
     busy_ps = 0
     partial = False
     for number in range(num_lanes):
         chosen = np.flatnonzero(placed == number)
-        reached_ps, work_ps = reached(load.arrival_ps[chosen], load.prompt_tokens[chosen], times)
+        mine = load if num_lanes == 1 else _part(load, chosen)
+        reached_ps, work_ps = reached(mine.arrival_ps, mine.prompt_tokens, times)
         busy_ps += work_ps
-        mine = replace(
-            load,
-            arrival_ps=reached_ps,
-            prompt_tokens=load.prompt_tokens[chosen],
-            output_tokens=load.output_tokens[chosen],
-            allowed_tokens=None if load.allowed_tokens is None else load.allowed_tokens[chosen],
-            contents=None if load.contents is None else load.contents[chosen],
-        )
-        lane = _Lane(make(), mine, timer, chosen)
+        lane = Lane(make(), replace(mine, arrival_ps=reached_ps), timer, chosen, keep_requests=keep_requests)
         lanes.append(lane)
         try:
             lane.run(progress, sum(len(one) for one in lanes[:-1]), len(load))
@@ -70,8 +65,8 @@ def in_aggregate(
     end_ps = max(lane.replica.now_ps for lane in lanes)
     return Gathered(
         sent_ps=np.where(load.arrival_ps <= end_ps, load.arrival_ps, -1) if partial else load.arrival_ps,
-        finished=_finished(lanes),
-        reasons={int(lane.chosen[one.index]): one.reason for lane in lanes for one in lane.recorder.rejections},
+        finished=finished_in(lanes),
+        reasons={int(lane.chosen[index]): reason for lane in lanes for index, reason in lane.reasons()},
         num_aborted=0,
         interval_runs=np.concatenate([lane.recorder.interval_runs() for lane in lanes]),
         replicas=tuple(lane.totals() for lane in lanes),
@@ -79,6 +74,25 @@ def in_aggregate(
         front_end_busy_fraction=busy_ps / max(1, end_ps) / num_lanes,
         end_ps=end_ps,
         partial=partial,
+    )
+
+
+def _placed(load: Load, num_lanes: int) -> Ints:
+    """Return the replica of each request: in turn, as they come."""
+    placed = np.zeros(len(load), dtype=np.int64)
+    if num_lanes > 1:
+        placed[np.argsort(load.arrival_ps, kind="stable")] = np.arange(len(load)) % num_lanes
+    return placed
+
+
+def _part(load: Load, chosen: Ints) -> Load:
+    return replace(
+        load,
+        arrival_ps=load.arrival_ps[chosen],
+        prompt_tokens=load.prompt_tokens[chosen],
+        output_tokens=load.output_tokens[chosen],
+        allowed_tokens=None if load.allowed_tokens is None else load.allowed_tokens[chosen],
+        contents=None if load.contents is None else load.contents[chosen],
     )
 
 
@@ -96,11 +110,13 @@ def reached(sent_ps: Ints, prompt_tokens: Ints, times: FrontEndTimes) -> tuple[I
     return found, int(done[-1]) if len(done) else 0
 
 
-class _Lane:
+class Lane:
     """One replica and the requests that it gets."""
 
-    def __init__(self, scheduler: Scheduler, load: Load, timer: AffineTimer, chosen: Ints) -> None:
-        self.recorder = Recorder()
+    def __init__(
+        self, scheduler: Scheduler, load: Load, timer: AffineTimer, chosen: Ints, *, keep_requests: bool = True
+    ) -> None:
+        self.recorder: Recorder | MomentRecorder = Recorder() if keep_requests else MomentRecorder(load)
         self.replica: FastReplica = replica_of(scheduler, load, timer, self.recorder)
         self.chosen = chosen
         self._scheduler = scheduler
@@ -108,6 +124,7 @@ class _Lane:
         self._curve = [Meter(now_ps=0)]
 
     def __len__(self) -> int:
+        """Return the number of its requests."""
         return len(self._load)
 
     def run(self, progress: Callable[[int, int], None] | None, before: int, total: int) -> None:
@@ -121,7 +138,7 @@ class _Lane:
             if replica.now_ps < arrival:
                 advance(arrival)
             if not place % every:
-                self._read(arrival)
+                self.read(arrival)
                 if progress is not None:
                     progress(before + recorder.num_finished, total)
             if enters:
@@ -131,12 +148,13 @@ class _Lane:
                 recorder.rejected(index, arrival, max(arrival, replica.now_ps), prompt, reason)
         while replica.has_work:
             advance(replica.now_ps + max(PS_PER_S // 10, replica.now_ps // _METERS))
-            self._read(replica.now_ps)
+            self.read(replica.now_ps)
             if progress is not None:
                 progress(before + recorder.num_finished, total)
         recorder.close(len(load), replica)
 
-    def _read(self, moment_ps: int) -> None:
+    def read(self, moment_ps: int) -> None:
+        """Read the meter at the replica's moment and at another; one that is not later than the last is left out."""
         replica = self.replica
         for now_ps in (replica.now_ps, moment_ps):
             if now_ps > self._curve[-1].now_ps:
@@ -146,7 +164,7 @@ class _Lane:
 
     def totals(self) -> Totals:
         """Return the sums up to here."""
-        self._read(self.replica.now_ps)
+        self.read(self.replica.now_ps)
         replica = self.replica
         last = Meter(now_ps=self._curve[-1].now_ps, held_block_ps=replica.held_block_ps, live_ps=replica.running_ps)
         return Totals(
@@ -158,25 +176,47 @@ class _Lane:
             curve=(*self._curve[:-1], last),
         )
 
+    def reasons(self) -> Iterator[tuple[int, str]]:
+        """Yield the requests that were refused, with the reason."""
+        if isinstance(self.recorder, MomentRecorder):
+            yield from self.recorder.reasons.items()
+        else:
+            yield from ((one.index, one.reason) for one in self.recorder.rejections)
 
-def _finished(lanes: list[_Lane]) -> Finished:
-    columns = [lane.recorder.columns() for lane in lanes]
-    indices = np.concatenate([lane.chosen[one["index"]] for lane, one in zip(lanes, columns, strict=True)])
+    def finished(self) -> Finished:
+        """Return the requests that got their answer, by their places among those of all lanes."""
+        recorder, load = self.recorder, self._load
+        if not isinstance(recorder, MomentRecorder):
+            one = recorder.columns()
+            order = np.argsort(one["index"], kind="stable")
+            columns = {name: one[field][order] for name, field in COLUMNS.items() if name != "indices"}
+            return Finished(indices=self.chosen[one["index"][order]], **columns)
+        moments = recorder.moments()
+        answer_tokens, _, _ = gate_of(self._scheduler)(load.prompt_tokens, load.output_tokens, load.told())
+        whole = recorder.num_finished == len(load)
+        done = slice(None) if whole else np.flatnonzero(moments["end_ps"] != UNFINISHED)
+        return Finished(
+            indices=self.chosen[done],
+            reached_ps=load.arrival_ps[done],
+            prompt_tokens=load.prompt_tokens[done],
+            output_tokens=answer_tokens[done],
+            hit_tokens=np.array([recorder.hit_tokens], dtype=np.int64),
+            num_preemptions=np.zeros(0, dtype=np.int64),
+            **{name: column[done] for name, column in moments.items()},
+        )
+
+
+def finished_in(lanes: Sequence[Lane]) -> Finished:
+    """Return the requests that got their answer in any of the lanes, in the order of the requests."""
+    parts = [lane.finished() for lane in lanes]
+    if len(parts) == 1:
+        return parts[0]
+    indices = np.concatenate([one.indices for one in parts])
     order = np.argsort(indices, kind="stable")
 
     def column(name: str) -> Ints:
-        found: Ints = np.concatenate([one[name] for one in columns])[order]
-        return found
+        found: Ints = np.concatenate([getattr(one, name) for one in parts])
+        # A sum, or nothing, where requests are not kept.
+        return found[order] if len(found) == len(order) else found
 
-    return Finished(
-        indices=indices[order],
-        reached_ps=column("arrival_ps"),
-        scheduled_ps=column("scheduled_ps"),
-        first_token_ps=column("first_token_ps"),
-        last_token_ps=column("last_token_ps"),
-        end_ps=column("end_ps"),
-        prompt_tokens=column("prompt_tokens"),
-        output_tokens=column("output_tokens"),
-        hit_tokens=column("hit_tokens"),
-        num_preemptions=column("num_preemptions"),
-    )
+    return Finished(**{name: column(name) for name in COLUMNS})

@@ -29,7 +29,9 @@ class Finished:
     prompt_tokens: Ints
     output_tokens: Ints
     hit_tokens: Ints
+    """Without records of requests: one entry, their sum."""
     num_preemptions: Ints
+    """Without records of requests: none."""
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -83,7 +85,7 @@ class Gathered:
     partial: bool = False
 
 
-_COLUMNS = {
+COLUMNS = {
     "indices": "index",
     "reached_ps": "arrival_ps",
     "scheduled_ps": "scheduled_ps",
@@ -95,16 +97,14 @@ _COLUMNS = {
     "hit_tokens": "hit_tokens",
     "num_preemptions": "num_preemptions",
 }
+"""The columns of :class:`Finished`, and the fields of a record that they hold."""
 
 
 def finished_of(records: Sequence[RequestRecord]) -> Finished:
     """Return the finished ones among records, as columns in the order of the requests."""
     done = sorted((one for one in records if one.outcome is Outcome.FINISHED), key=lambda one: one.index)
     return Finished(
-        **{
-            column: np.array([getattr(one, field) for one in done], dtype=np.int64)
-            for column, field in _COLUMNS.items()
-        }
+        **{column: np.array([getattr(one, field) for one in done], dtype=np.int64) for column, field in COLUMNS.items()}
     )
 
 

@@ -240,3 +240,27 @@ def test_ranks_of_experts_step_together() -> None:
     result = ran(WorkloadAsk(requests_per_s=20.0, num_requests=120), ask)
     assert result.num_lanes == 2
     assert result.completed == 120
+
+
+@pytest.mark.parametrize(
+    "load", [BUSY, SHARED, WorkloadAsk(num_clients=4, num_requests=60)], ids=["own", "shared", "closed"]
+)
+@pytest.mark.parametrize("number", [1, 3])
+def test_without_requests_the_answer_is_the_same(load: WorkloadAsk, number: int) -> None:
+    limits = parse_slo(("ttft=300ms", "tpot-p95=40ms"))
+    kept, only = (
+        simulate(SMALL, SimulationAsk(load=load, num_replicas=number, slo=limits, keep_requests=one), explain=True)
+        for one in (True, False)
+    )
+    assert kept.result == only.result
+    assert 0 < kept.result.goodput_fraction <= 1
+    assert kept.explanations == only.explanations
+    said = [note for note in only.assumptions if note not in kept.assumptions]
+    # Clients wait for their answers: every step is computed.
+    assert [note[:13] for note in said] == (["--no-requests"] if load.num_clients else [])
+
+
+def test_requests_that_are_not_kept_are_not_saved() -> None:
+    with pytest.raises(UsageError, match="not kept") as told:
+        simulate(SMALL, SimulationAsk(save_requests="x.csv", keep_requests=False))
+    assert "--no-requests" in str(told.value)

@@ -43,7 +43,7 @@ UNIT = re.compile(
     r"""
     ^num_\w+$                                        # a count
     | (^|_)(bytes|bits|s|ps|tokens|flop|watt|usd|fraction)(_low|_high)?$
-    | (_bytes|_flop|_tokens|_usd)?_per_(s|hour|byte)(_low|_high)?$
+    | (_bytes|_flop|_tokens|_usd)?_per_(s|hour|month|byte|kwh)(_low|_high)?$
     | (^|_)(bytes|tokens|ps)_per_(token|round|request|entry|sequence)(_per_gpu)?(_low|_high)?$
     | _bytes_(per_gpu|cluster)$                      # bytes, of which part
     | (^|_)parameters$                               # a count
@@ -136,6 +136,8 @@ BARE = {
         "a probability, the field's word",
     ),
     "bits_per_element": "bits, of each of them",
+    "pue": "a ratio of two equal units, the field's word",
+    "levels": "in the unit of the quantity beside it",
     "tree_width": "tokens of each sequence in a pass of its drafter",
     "kv_bytes_per_token_bf16": "bytes per token, and at which precision",
     **dict.fromkeys(words("since until least_capability below_capability"), "versions"),

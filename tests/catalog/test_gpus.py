@@ -12,6 +12,7 @@ from infcalc.catalog.gpus import PRECISIONS, cuda_ratios, gpu_from_mapping
 from infcalc.catalog.lookup import Catalog
 from infcalc.errors import CatalogError
 from infcalc.files import load_catalog
+from infcalc.planning.prices import day_of, standing_of
 from infcalc.units import GIB
 
 FACTS = Path(__file__).resolve().parents[2].parent / "shared" / "facts" / "gpus.yaml"
@@ -269,9 +270,25 @@ def test_recalled_headlines_warn_and_sound_entries_do_not(catalog: Catalog) -> N
     assert any("fp16" in warning for warning in catalog.gpu("t4").warnings)
 
 
-def test_the_newest_price_comes_first(catalog: Catalog) -> None:
-    prices = catalog.gpu("a100-80gb").gpu.prices
-    assert [(price.usd_per_hour, price.usd_per_hour_high) for price in prices] == [(1.1, 3.0), (5.1206, None)]
+def test_twenty_parts_and_more_have_a_dated_price_and_the_popular_ones_several(catalog: Catalog) -> None:
+    dated, several = [], []
+    for name in catalog.gpu_names():
+        prices = catalog.gpu(name).gpu.prices
+        if any(day_of(price.date) is not None and price.source for price in prices):
+            dated.append(name)
+        if len({price.provider for price in prices}) > 1:
+            several.append(name)
+    assert len(dated) >= 40
+    assert len(several) >= 20
+    assert {"a100-sxm4-80gb", "h100-sxm5-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "l40s", "mi300x"} <= set(several)
+
+
+def test_a_price_of_the_catalog_is_within_a_factor_of_ten_of_the_others_of_its_part(catalog: Catalog) -> None:
+    for name in catalog.gpu_names():
+        standing = standing_of(catalog.gpu(name).gpu.prices)
+        if standing is not None:
+            assert standing.high_usd_per_hour < 10 * standing.low_usd_per_hour, name
+            assert day_of(standing.price.date) is not None, name
 
 
 @pytest.mark.skipif(not FACTS.exists(), reason="the compiled facts are not beside this checkout")

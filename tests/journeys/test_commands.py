@@ -404,6 +404,7 @@ NUMBERS = frozenset(
         *("load", "shared_requests", "prefixes", "page_size", "max_entries", "replicas"),
         *("threads", "repeat", "layers", "hidden"),
         *("prefill_replicas", "decode_replicas", "prefill_tp", "decode_tp"),
+        *("capex", "years", "residual", "power_price", "pue", "peak", "min_replicas"),
     }
 )
 NUMBERS_FROM_ZERO = frozenset({"cpu_offload_gb", "kv_offload_gib", "prefix_hit", "sharing", "seed"})

@@ -1,9 +1,6 @@
-"""Five requests on two slots, step by step, as one works it out by hand; and a queue that theory knows."""
+"""Five requests on two slots, step by step, as one works it out by hand."""
 
 from __future__ import annotations
-
-import random
-from statistics import fmean, stdev
 
 import pytest
 
@@ -96,21 +93,3 @@ def test_five_requests_by_hand(
     ]
     assert [record.end_ps for record in records] == [second * PS_PER_S for second in ends_s]
     assert [record.first_token_ps for record in records] == [second * PS_PER_S for second in firsts_s]
-
-
-@pytest.mark.parametrize("busy", [0.5, 0.8])
-def test_one_slot_and_steps_of_one_length_wait_as_an_m_d_1_queue(busy: float) -> None:
-    """Mean wait of M/D/1 in services: rho / (2 (1 - rho)) (Pollaczek and Khinchine)."""
-    waits = []
-    for seed in range(12):
-        chance = random.Random(seed)  # noqa: S311 - no secret
-        now, load = 0.0, []
-        for _ in range(2500):
-            now += chance.expovariate(busy)
-            load.append(Request(arrival_ps=round(now * PS_PER_S), prompt_tokens=1, output_tokens=1))
-        records = run_step_by_step(ContinuousScheduler(kv(), max_num_seqs=1), load, unit_step)
-        starts = [record.scheduled_ps - record.arrival_ps for record in records if record.scheduled_ps is not None]
-        waits.append(fmean(starts) / PS_PER_S)
-    error = stdev(waits) / len(waits) ** 0.5
-    assert error < 0.1 * fmean(waits)
-    assert fmean(waits) == pytest.approx(busy / (2 * (1 - busy)), abs=3 * error)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.report.table import Column, Table, View, count
+from infcalc.report.views import spending
 from infcalc.report.views.frame import view_of
+from infcalc.report.views.spending import show_usd
 from infcalc.units import format_bytes, format_seconds, format_si
 
 if TYPE_CHECKING:
@@ -31,7 +33,10 @@ _FIGURES = (
     ("highest_stable_requests_per_s", "highest stable requests/s"),
     ("usd_per_million_output_tokens", "USD per million output tokens"),
     ("usd_per_million_input_tokens", "USD per million input tokens"),
+    ("usd_per_million_cached_tokens", "USD per million cached tokens"),
     ("usd_per_million_blended_tokens", "USD per million, 3 in : 1 out"),
+    ("usd_per_month", "USD per month"),
+    ("kwh_per_million_output_tokens", "kWh per million output tokens"),
 )
 _LIMITED = {
     "ttft_s": "ttft_floor_s",
@@ -60,7 +65,7 @@ def view(answer: Answer[SpeedResult]) -> View:
         tables = (_side_by_side(answer),)
     else:
         tables = (_alone(answer.result),)
-    found = [*tables, _losses(answer), _changes(answer)]
+    found = [*tables, *spending.tables(answer.results), _losses(answer), _changes(answer)]
     if answer.explanations:
         found += [
             _parts(step, result, named=several)
@@ -114,6 +119,7 @@ def _findings(result: SpeedResult) -> list[str]:
     lines.append(f"{where}{at}: {', '.join(told)}; bound by {result.bound_by}")
     if curve is not None:
         lines.append(curve.knee_text)
+    lines += spending.findings(result)
     lines += [one.text for one in result.slo]
     return lines
 
@@ -144,6 +150,7 @@ def _alone(result: SpeedResult) -> Table:
                 "reached": None if limit is None else _share(_reached(key, figure.value, limit)),
             }
         )
+    rows += spending.at_full_rows(result)
     return Table(
         title=f"How fast (means over requests; low to high holds 80 % of measurements; {_basis(result)})",
         columns=(
@@ -162,8 +169,14 @@ _LEAST_QUEUE_S = 1e-4
 
 
 def _side_by_side(answer: Answer[SpeedResult]) -> Table:
-    rows = [_named(result) | _figures(result) for result in answer.results]
-    return Table(title="Side by side", columns=(*_who(), *_figure_columns()), rows=tuple(rows))
+    rows = [
+        _named(result)
+        | _figures(result)
+        | {"usd_per_month": None if result.usd_per_month is None else result.usd_per_month.value}
+        for result in answer.results
+    ]
+    month = Column(key="usd_per_month", heading="USD/month", show=show_usd, aside=True)
+    return Table(title="Side by side", columns=(*_who(), *_figure_columns(), month), rows=tuple(rows))
 
 
 def _curve(result: SpeedResult, curve: Curve) -> Table:
@@ -210,7 +223,7 @@ def _figure_columns() -> tuple[Column, ...]:
         Column(key="output_tokens_per_s", heading="tokens/s", show=_rate),
         Column(key="output_tokens_per_s_per_user", heading="a user", show=_rate),
         Column(key="requests_per_s", heading="requests/s", show=_rate, aside=True),
-        Column(key="usd_per_million_output_tokens", heading="USD/M", show=_usd),
+        Column(key="usd_per_million_output_tokens", heading="USD/M", show=show_usd),
     )
 
 
@@ -311,7 +324,7 @@ def _data(answer: Answer[SpeedResult]) -> Table:
             "output_tokens": result.output_tokens,
         }
         if result.sweep is None:
-            rows.append(who | _state(result) | _banded(result, [key for key, _ in _FIGURES]))
+            rows.append(who | _state(result) | _banded(result, [key for key, _ in _FIGURES]) | spending.data_of(result))
         else:
             name = str(result.sweep.variable).replace("-", "_")
             rows += [
@@ -350,8 +363,8 @@ def _reached(key: str, value: float, limit: float) -> float:
 
 
 def _shower(key: str) -> Callable[[object], str]:
-    if key.startswith("usd"):
-        return _usd
+    if key.startswith(("usd", "kwh")):
+        return show_usd
     return _rate if "per_s" in key else _time
 
 
@@ -378,12 +391,6 @@ def _rate(value: object) -> str:
     if not isinstance(value, int | float):
         return str(value)
     return f"{value:.3g}" if value < _FOUR_DIGITS else f"{value:,.0f}"
-
-
-def _usd(value: object) -> str:
-    if not isinstance(value, int | float):
-        return str(value)
-    return f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
 
 
 def _share(value: object) -> str:

@@ -50,7 +50,7 @@ def gpus_view(answer: Answer[GpusResult]) -> View:
             Column(key="bandwidth_bytes_per_s", heading="GB/s", show=lambda value: _per(value, 1e9)),
             Column(key="peak_bf16_flop_per_s", heading="bf16 TFLOP/s", show=lambda value: _per(value, 1e12)),
             Column(key="crossover_flop_per_byte", heading="FLOP/B", show=count),
-            Column(key="price_usd_per_hour", heading="from USD/h", show=_price),
+            Column(key="price_usd_per_hour", heading="USD/h", show=_price),
             Column(key="price_date", heading="as of", left=True, aside=True),
             Column(key="doubtful", heading="?", show=_mark, left=True),
         ),

@@ -198,6 +198,8 @@ def _answered(result: SimulationResult, where: str) -> str:
         text += f", {_rate(result.output_tokens_per_s_per_user)} for each user"
     if result.usd_per_million_output_tokens is not None:
         text += f", {_usd(result.usd_per_million_output_tokens)} USD per million"
+    if result.usd_per_month is not None:
+        text += f", {result.usd_per_month:,.0f} USD a month"
     return text
 
 

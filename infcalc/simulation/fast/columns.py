@@ -77,9 +77,13 @@ class Load:
         """Return the number of requests."""
         return len(self.arrival_ps)
 
+    def told(self) -> Ints:
+        """Return how many tokens of answer the engine is told to allow, of each request."""
+        return self.output_tokens if self.allowed_tokens is None else self.allowed_tokens
+
     def told_tokens(self, index: int) -> int:
         """Return how many tokens of answer the engine is told to allow."""
-        return int((self.output_tokens if self.allowed_tokens is None else self.allowed_tokens)[index])
+        return int(self.told()[index])
 
     def rows(self, gate: Gate) -> Iterator[Row]:
         """Yield the requests by arrival, those of one moment in the order given."""

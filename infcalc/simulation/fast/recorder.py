@@ -143,7 +143,7 @@ class Recorder(SampleRecorder):
             ttft_ps=one["first_token_ps"] - one["arrival_ps"],
             queue_ps=one["scheduled_ps"] - one["arrival_ps"],
             e2e_ps=one["end_ps"] - one["arrival_ps"],
-            tpot_ps=_per_token(one["last_token_ps"] - one["first_token_ps"], one["output_tokens"] - 1),
+            tpot_ps=per_token(one["last_token_ps"] - one["first_token_ps"], one["output_tokens"] - 1),
         )
 
     def close(self, num_requests: int, replica: FastReplica) -> None:
@@ -176,6 +176,7 @@ class Recorder(SampleRecorder):
         return tuple(sorted(found, key=lambda record: record.index))
 
 
-def _per_token(between_ps: Ints, num_tokens: Ints) -> Floats:
+def per_token(between_ps: Ints, num_tokens: Ints) -> Floats:
+    """Return times by tokens; not a number where there are none."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(num_tokens > 0, between_ps / num_tokens, np.nan)
