@@ -403,7 +403,7 @@ NUMBERS = frozenset(
         *("requests", "slots", "burstiness", "speedup"),
         *("load", "shared_requests", "prefixes", "page_size", "max_entries", "replicas"),
         *("threads", "repeat", "layers", "hidden"),
-        *("prefill_replicas", "decode_replicas", "prefill_tp", "decode_tp"),
+        *("prefill_replicas", "decode_replicas", "prefill_tp", "decode_tp", "workers"),
         *("capex", "years", "residual", "power_price", "pue", "peak", "min_replicas"),
     }
 )
