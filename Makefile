@@ -39,6 +39,7 @@ bench: $(VENV)/.ready
 	$(VENV)/bench/bin/python benchmarks/estimates.py
 	$(VENV)/bench/bin/python benchmarks/kvcache.py
 	$(VENV)/bench/bin/python benchmarks/simulation.py
+	$(VENV)/bench/bin/python benchmarks/peers.py
 	$(VENV)/bench/bin/python benchmarks/workload.py
 
 docs: $(VENV)/.ready

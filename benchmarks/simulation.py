@@ -80,7 +80,8 @@ def once(kind: str, count: int, rate_per_s: float, repeats: int) -> None:
     """Run one simulation with all its figures, and print them; the loop's time is the best of ``repeats``."""
     ask = Ask(models=("llama3-8b",), gpus=("a100-80gb",))
     catalog = load(ask)
-    timer = step_timer(machine_of(site_of(ask, next(iter(resolve(ask, catalog))), catalog)))
+    machine = machine_of(site_of(ask, next(iter(resolve(ask, catalog))), catalog))
+    timer = step_timer(machine, in_blocks=True)
     shared = kind == "shared"
     scheduler = VllmScheduler(
         KvCacheManager(28_001, 16, prefix_caching=shared or kind == "cached"),

@@ -130,7 +130,9 @@ def _parse(text: str, place: str) -> Measurement:
 
 def _time_s(value: str, text: str, place: str) -> float:
     if value[-1].isdigit():
-        raise UsageError(f"{text!r}: a time without a unit", place=place, hint=f"write {value}ms or {value}s")
+        # The example names their time, unless it is one that no limit can be.
+        example = value if any(digit in "123456789" for digit in value) else "500"
+        raise UsageError(f"{text!r}: a time without a unit", place=place, hint=f"write {example}ms or {example}s")
     try:
         found = parse_quantity(value, "seconds")
     except ValueError as wrong:

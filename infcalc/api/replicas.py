@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from infcalc.api.speed import Machine
     from infcalc.scheduling.scheduler import Scheduler
+    from infcalc.simulation.prices import Floats
 
 
 class Policy(StrEnum):
@@ -52,7 +53,7 @@ _MEANINGS = {
 _ALIASES = {"orca": Policy.CONTINUOUS, "tensorrt": Policy.TENSORRT_LLM, "trtllm": Policy.TENSORRT_LLM}
 
 
-def policies_of(names: Iterable[str]) -> tuple[Policy, ...]:
+def policies_of(names: Iterable[str], place: str = "--policy") -> tuple[Policy, ...]:
     """Return the policies of these names, each once; all of them where none is named.
 
     Raises:
@@ -66,7 +67,7 @@ def policies_of(names: Iterable[str]) -> tuple[Policy, ...]:
             found[_ALIASES.get(word) or Policy(word)] = None
         except ValueError:
             raise UsageError(
-                f"{name!r} is not a scheduling policy", place="--policy", hint=f"one of {', '.join(Policy)}"
+                f"{name!r} is not a scheduling policy", place=place, hint=f"one of {', '.join(Policy)}"
             ) from None
     return tuple(found or Policy)
 
@@ -124,14 +125,15 @@ def _scheduler(policy: Policy, seating: Seating) -> Scheduler:
             assert_never(policy)
 
 
-def step_timer(machine: Machine) -> StepTimer:
+def step_timer(machine: Machine, *, in_blocks: bool = False) -> StepTimer:
     """Return the timer of one lane of a deployment: the clock that ``estimate`` asks, at the pace of a full pipeline.
 
-    Weights that come from the host in every step are added.
+    Weights that come from the host in every step are added. ``in_blocks``: for runs of many requests; takes numpy.
     """
     clock, more_s = machine.clock.full(), machine.offload_s
 
-    def seconds(**step: float) -> float:
-        return float(clock.step_s(**step)) + more_s
+    def seconds(**step: float | Floats) -> float | Floats:
+        found: float | Floats = clock.step_s(**step) + more_s
+        return found
 
-    return StepTimer(seconds)
+    return StepTimer(seconds, in_blocks=in_blocks)

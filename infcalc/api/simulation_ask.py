@@ -105,7 +105,7 @@ def policies_for(asked: SimulationAsk, engine: str) -> tuple[Policy, ...]:
     """
     names = asked.compared or ((asked.policy,) if asked.policy is not None else ())
     if names:
-        return policies_of(names)
+        return policies_of(names, "--compare" if asked.compared else "--policy")
     return (_OF_ENGINES.get(engine, Policy.CONTINUOUS),)
 
 

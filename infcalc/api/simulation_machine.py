@@ -82,7 +82,7 @@ def machinery_of(site: Site) -> Machinery:
     )
     return Machinery(
         machine=machine,
-        timer=step_timer(machine),
+        timer=step_timer(machine, in_blocks=True),
         front_end=front,
         pace=machine.bands.figure("tpot_s", 1.0),
     )

@@ -11,6 +11,7 @@ from infcalc.api.replicas import Policy, Seating, scheduler_of
 from infcalc.api.simulation_load import kept_ids, requests_of
 from infcalc.frozen import frozen
 from infcalc.simulation.aggregate import in_aggregate
+from infcalc.simulation.by_events import Routing, by_events
 from infcalc.simulation.fast.columns import Load as Columns
 from infcalc.simulation.fast.intervals import TIMES_BITS
 from infcalc.simulation.fast.run import is_fast
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from infcalc.api.simulation_load import Load
+    from infcalc.scheduling.scheduler import Scheduler
     from infcalc.simulation.front_end import FrontEndTimes
     from infcalc.simulation.timing import StepTimer
     from infcalc.workload.trace import Ints
@@ -62,24 +64,45 @@ class Setting:
 
 def run_of(setting: Setting, load: Load, progress: Progress | None = None) -> Gathered:
     """Return the run of a load; one that Ctrl-C breaks off is marked ``partial``."""
-    if not setting.step_by_step and load.sending.is_open and _is_split(setting):
-        seating = seating_of(setting)
-        if is_fast(scheduler_of(setting.policy, seating)):
-            return in_aggregate(
-                lambda: scheduler_of(setting.policy, seating),
-                _columns(load, allowed_tokens(setting, load)),
-                setting.timer,
-                num_lanes=setting.num_lanes,
-                front_end=setting.front_end,
-                progress=progress,
-            )
-    return _every_step(setting, load, progress)
+    seating = seating_of(setting)
+    if setting.step_by_step or setting.num_locked > 1 or not is_fast(scheduler_of(setting.policy, seating)):
+        return _every_step(setting, load, progress)
+
+    def make() -> Scheduler:
+        return scheduler_of(setting.policy, seating)
+
+    allowed = allowed_tokens(setting, load)
+    columns = _columns(load, allowed)
+    if load.sending.is_open and _is_split(setting):
+        return in_aggregate(
+            make,
+            columns,
+            setting.timer,
+            num_lanes=setting.num_lanes,
+            front_end=setting.front_end,
+            progress=progress,
+        )
+    routing = None
+    if setting.num_lanes > 1:
+        routing = Routing(
+            router=Router(setting.router, setting.num_lanes),
+            requests=requests_of(load, allowed),
+            sessions=load.sessions.tolist(),
+        )
+    return by_events(
+        make,
+        columns,
+        setting.timer,
+        load.sending,
+        num_lanes=setting.num_lanes,
+        routing=routing,
+        front_end=setting.front_end,
+        progress=progress,
+    )
 
 
 def _is_split(setting: Setting) -> bool:
     """Return whether it is known beforehand which lane gets a request of an open loop."""
-    if setting.num_locked > 1:
-        return False
     return setting.num_lanes == 1 or setting.router in {RouterKind.ROUND_ROBIN, RouterKind.SESSION}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,7 +44,7 @@ def in_aggregate(
     order = np.argsort(load.arrival_ps, kind="stable")
     placed = np.empty(len(load), dtype=np.int64)
     placed[order] = np.arange(len(load)) % num_lanes
-    lanes: list[_Lane] = []
+    lanes: list[Lane] = []
     busy_ps = 0
     partial = False
     for number in range(num_lanes):
@@ -59,7 +59,7 @@ def in_aggregate(
             allowed_tokens=None if load.allowed_tokens is None else load.allowed_tokens[chosen],
             contents=None if load.contents is None else load.contents[chosen],
         )
-        lane = _Lane(make(), mine, timer, chosen)
+        lane = Lane(make(), mine, timer, chosen)
         lanes.append(lane)
         try:
             lane.run(progress, sum(len(one) for one in lanes[:-1]), len(load))
@@ -70,7 +70,7 @@ def in_aggregate(
     end_ps = max(lane.replica.now_ps for lane in lanes)
     return Gathered(
         sent_ps=np.where(load.arrival_ps <= end_ps, load.arrival_ps, -1) if partial else load.arrival_ps,
-        finished=_finished(lanes),
+        finished=finished_in(lanes),
         reasons={int(lane.chosen[one.index]): one.reason for lane in lanes for one in lane.recorder.rejections},
         num_aborted=0,
         interval_runs=np.concatenate([lane.recorder.interval_runs() for lane in lanes]),
@@ -96,7 +96,7 @@ def reached(sent_ps: Ints, prompt_tokens: Ints, times: FrontEndTimes) -> tuple[I
     return found, int(done[-1]) if len(done) else 0
 
 
-class _Lane:
+class Lane:
     """One replica and the requests that it gets."""
 
     def __init__(self, scheduler: Scheduler, load: Load, timer: AffineTimer, chosen: Ints) -> None:
@@ -108,6 +108,7 @@ class _Lane:
         self._curve = [Meter(now_ps=0)]
 
     def __len__(self) -> int:
+        """Return the number of its requests."""
         return len(self._load)
 
     def run(self, progress: Callable[[int, int], None] | None, before: int, total: int) -> None:
@@ -121,7 +122,7 @@ class _Lane:
             if replica.now_ps < arrival:
                 advance(arrival)
             if not place % every:
-                self._read(arrival)
+                self.read(arrival)
                 if progress is not None:
                     progress(before + recorder.num_finished, total)
             if enters:
@@ -131,12 +132,13 @@ class _Lane:
                 recorder.rejected(index, arrival, max(arrival, replica.now_ps), prompt, reason)
         while replica.has_work:
             advance(replica.now_ps + max(PS_PER_S // 10, replica.now_ps // _METERS))
-            self._read(replica.now_ps)
+            self.read(replica.now_ps)
             if progress is not None:
                 progress(before + recorder.num_finished, total)
         recorder.close(len(load), replica)
 
-    def _read(self, moment_ps: int) -> None:
+    def read(self, moment_ps: int) -> None:
+        """Read the meter at the replica's moment and at another; one that is not later than the last is left out."""
         replica = self.replica
         for now_ps in (replica.now_ps, moment_ps):
             if now_ps > self._curve[-1].now_ps:
@@ -144,9 +146,18 @@ class _Lane:
                     Meter(now_ps=now_ps, held_block_ps=replica.held_block_ps, live_ps=replica.running_ps)
                 )
 
+    @property
+    def num_readings(self) -> int:
+        """How often the meter was read."""
+        return len(self._curve)
+
+    def thin(self) -> None:
+        """Forget every second reading."""
+        del self._curve[1::2]
+
     def totals(self) -> Totals:
         """Return the sums up to here."""
-        self._read(self.replica.now_ps)
+        self.read(self.replica.now_ps)
         replica = self.replica
         last = Meter(now_ps=self._curve[-1].now_ps, held_block_ps=replica.held_block_ps, live_ps=replica.running_ps)
         return Totals(
@@ -159,7 +170,8 @@ class _Lane:
         )
 
 
-def _finished(lanes: list[_Lane]) -> Finished:
+def finished_in(lanes: Sequence[Lane]) -> Finished:
+    """Return the requests that got their answer in any of the lanes, in the order of the requests."""
     columns = [lane.recorder.columns() for lane in lanes]
     indices = np.concatenate([lane.chosen[one["index"]] for lane, one in zip(lanes, columns, strict=True)])
     order = np.argsort(indices, kind="stable")

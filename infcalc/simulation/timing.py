@@ -12,23 +12,17 @@ from typing import Protocol
 
 from infcalc.frozen import frozen
 from infcalc.simulation.batch_shape import PS_PER_S, BatchShape, Prefill
+from infcalc.simulation.prices import (
+    CONTEXT_BITS,
+    LEAST_CONTEXT_BITS,
+    PROMPT_BITS,
+    REFERENCE_TOKENS,
+    Prices,
+    StepSeconds,
+    marks,
+)
 
-_CONTEXT_BITS, _LEAST_CONTEXT_BITS = 3, 4
-"""Marks of the mean context: 8 per octave, and none closer than 16 tokens."""
-_PROMPT_BITS = 2
-"""Marks of prompt tokens: 4 per octave, every number below 8."""
 _ENDLESS_TOKENS = 2**60
-_REFERENCE_TOKENS = 1024
-"""Context of the decodes that prompts are priced beside: what prompts add does not depend on it."""
-
-
-class StepSeconds(Protocol):
-    """What prices a step in which all decodes are alike and all chunks of prompts are alike: means, where they vary."""
-
-    def __call__(
-        self, *, num_decodes: float, context_tokens: float, num_prefills: float, new_tokens: float, cached_tokens: float
-    ) -> float:
-        """Return the seconds of one step."""
 
 
 @frozen
@@ -103,16 +97,15 @@ class StepTimer:
 
     The time of a step is ``line(...).at(...)`` of its decodes plus ``prefill_ps`` of its prompts. Several chunks take
     what as many equal ones of the same tokens do, and more where being unequal gives them more pairs of query and key;
-    each adds what its own cached tokens take.
+    each adds what its own cached tokens take. ``in_blocks``: neighbours are priced along, for runs of many requests;
+    ``seconds`` then takes arrays.
     """
 
-    __slots__ = ("_cached", "_divisions", "_lines", "_mixed", "_plain", "_prompts", "_seconds")
+    __slots__ = ("_cached", "_divisions", "_lines", "_prices", "_prompts")
 
-    def __init__(self, seconds: StepSeconds) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: StepSeconds, *, in_blocks: bool = False) -> None:
+        self._prices = Prices(seconds, in_blocks=in_blocks)
         self._lines: dict[tuple[int, int], Line] = {}
-        self._plain: dict[int, float] = {}
-        self._mixed: dict[tuple[int, int, float, int], float] = {}
         self._prompts: dict[tuple[int, int, int], Line] = {}
         self._divisions: dict[tuple[int, int], tuple[float, float, float, float]] = {}
         self._cached: dict[tuple[int, int, int, int], tuple[float, float, float, float]] = {}
@@ -126,7 +119,7 @@ class StepTimer:
         """Return the line of ``num_decodes`` that holds at a total context of ``total_tokens``."""
         if not num_decodes:
             return _NOBODY
-        low, high = _marks(total_tokens // num_decodes, _CONTEXT_BITS, _LEAST_CONTEXT_BITS)
+        low, high = marks(total_tokens // num_decodes, CONTEXT_BITS, LEAST_CONTEXT_BITS)
         key = (num_decodes, low)
         found = self._lines.get(key)
         if found is None:
@@ -134,8 +127,7 @@ class StepTimer:
         return found
 
     def _line(self, num_decodes: int, low: int, high: int) -> Line:
-        # The last whole token below the mark, not the mark: a chunked mask forgets everything there.
-        first_ps, last_ps = (round(self._decode_s(num_decodes, tokens) * PS_PER_S) for tokens in (low, high - 1))
+        first_ps, last_ps = (round(self._prices.decode_s(num_decodes, tokens) * PS_PER_S) for tokens in (low, high - 1))
         first_tokens = num_decodes * low
         ps_per_token = round((last_ps - first_ps) / (num_decodes * (high - 1 - low)))
         return Line(
@@ -165,14 +157,14 @@ class StepTimer:
             number = len(chunks)
             divided_s, per_pair_s = self._division(number, tokens)
             more_s += divided_s + (pairs - tokens * (tokens / number + 1)) / 2 * per_pair_s
-        shift = max(0, tokens.bit_length() - _PROMPT_BITS - 1)
+        shift = max(0, tokens.bit_length() - PROMPT_BITS - 1)
         line = self._prompts.get((num_decodes, shift, tokens >> shift)) or self._prompt_line(num_decodes, tokens)
         plain_ps = line.base_ps + line.ps_per_token * tokens
         return max(0, plain_ps + round(more_s * PS_PER_S)) if more_s else plain_ps
 
     def _prompt_line(self, num_decodes: int, new_tokens: int) -> Line:
         """Return what one whole prompt adds, between two marks."""
-        low, high = _marks(new_tokens, _PROMPT_BITS, 0)
+        low, high = marks(new_tokens, PROMPT_BITS, 0)
         first_ps, next_ps = (max(0, round(self._prompt_s(num_decodes, mark) * PS_PER_S)) for mark in (low, high))
         ps_per_token = round((next_ps - first_ps) / (high - low))
         line = Line(
@@ -183,14 +175,12 @@ class StepTimer:
         return line
 
     def _prompt_s(self, num_decodes: int, new_tokens: int) -> float:
-        plain = self._plain.get(num_decodes)
-        if plain is None:
-            plain = self._plain[num_decodes] = self._decode_s(num_decodes, _REFERENCE_TOKENS) if num_decodes else 0
-        return self._mixed_s(num_decodes, 1, new_tokens, 0) - plain
+        plain = self._prices.decode_s(num_decodes, REFERENCE_TOKENS) if num_decodes else 0.0
+        return self._prices.prompt_s(num_decodes, new_tokens) - plain
 
     def _division(self, num_prefills: int, new_tokens: int) -> tuple[float, float]:
         """Return what is added where equal chunks share the tokens of one, and what a pair of query and key takes."""
-        low, high = _marks(new_tokens, _PROMPT_BITS, 0)
+        low, high = marks(new_tokens, PROMPT_BITS, 0)
         key = (num_prefills, low)
         found = self._divisions.get(key)
         if found is None:
@@ -200,20 +190,20 @@ class StepTimer:
         return low_s + share * (high_s - low_s), low_pair_s + share * (high_pair_s - low_pair_s)
 
     def _divided(self, num_prefills: int, new_tokens: int) -> tuple[float, float]:
-        one_s = self._mixed_s(0, 1, new_tokens, 0)
-        pair_s = (self._mixed_s(0, 1, new_tokens, _REFERENCE_TOKENS) - one_s) / (new_tokens * _REFERENCE_TOKENS)
-        return self._mixed_s(0, num_prefills, new_tokens / num_prefills, 0) - one_s, pair_s
+        one_s = self._prices.prompt_s(0, new_tokens)
+        pair_s = (self._prices.alone_s(1, new_tokens, REFERENCE_TOKENS) - one_s) / (new_tokens * REFERENCE_TOKENS)
+        return self._prices.alone_s(num_prefills, new_tokens / num_prefills, 0) - one_s, pair_s
 
     def _after_s(self, new_tokens: int, cached_tokens: int) -> float:
         """Return what ``cached_tokens`` before a chunk add to its time."""
-        new_shift = max(0, new_tokens.bit_length() - _PROMPT_BITS - 1)
-        shift = max(_LEAST_CONTEXT_BITS, cached_tokens.bit_length() - _PROMPT_BITS - 1)
+        new_shift = max(0, new_tokens.bit_length() - PROMPT_BITS - 1)
+        shift = max(LEAST_CONTEXT_BITS, cached_tokens.bit_length() - PROMPT_BITS - 1)
         key = (new_shift, new_tokens >> new_shift, shift, cached_tokens >> shift)
         found = self._cached.get(key)
         if found is None:
-            new_marks = _marks(new_tokens, _PROMPT_BITS, 0)
-            marks = _marks(cached_tokens, _PROMPT_BITS, _LEAST_CONTEXT_BITS)
-            corners = [self._mark_s(new, mark) for new in new_marks for mark in marks]
+            new_marks = marks(new_tokens, PROMPT_BITS, 0)
+            context_marks = marks(cached_tokens, PROMPT_BITS, LEAST_CONTEXT_BITS)
+            corners = [self._mark_s(new, mark) for new in new_marks for mark in context_marks]
             found = self._cached[key] = (corners[0], corners[1], corners[2], corners[3])
         low_low, low_high, high_low, high_high = found
         new_share = new_tokens / (1 << new_shift) - key[1]
@@ -222,34 +212,4 @@ class StepTimer:
         return low + new_share * (high_low + share * (high_high - high_low) - low)
 
     def _mark_s(self, new_tokens: int, cached_tokens: int) -> float:
-        return self._mixed_s(0, 1, new_tokens, cached_tokens) - self._mixed_s(0, 1, new_tokens, 0)
-
-    def _decode_s(self, num_decodes: int, context_tokens: int) -> float:
-        return self._seconds(
-            num_decodes=num_decodes, context_tokens=context_tokens, num_prefills=0, new_tokens=0, cached_tokens=0
-        )
-
-    def _mixed_s(self, num_decodes: int, num_prefills: int, new_tokens: float, cached_tokens: int) -> float:
-        """Return the price of a step with prompts; neighbours share their marks, so that each is asked for once."""
-        key = (num_decodes, num_prefills, new_tokens, cached_tokens)
-        found = self._mixed.get(key)
-        if found is None:
-            found = self._mixed[key] = self._seconds(
-                num_decodes=num_decodes,
-                context_tokens=_REFERENCE_TOKENS if num_decodes else 0,
-                num_prefills=num_prefills,
-                new_tokens=new_tokens,
-                cached_tokens=cached_tokens,
-            )
-        return found
-
-
-def _marks(tokens: int, bits: int, least_bits: int) -> tuple[int, int]:
-    """Return the marks around ``tokens``: ``2**bits`` to an octave, and at least ``2**least_bits`` apart.
-
-    >>> _marks(1000, 3, 4), _marks(5, 3, 4), _marks(1024, 3, 4)
-    ((960, 1024), (0, 16), (1024, 1152))
-    """
-    shift = max(least_bits, tokens.bit_length() - bits - 1)
-    low = tokens >> shift
-    return low << shift, (low + 1) << shift
+        return self._prices.alone_s(1, new_tokens, cached_tokens) - self._prices.prompt_s(0, new_tokens)

@@ -70,6 +70,9 @@ INPUTS = (
     "num_prefill_tokens",
     "contexttokens",
     "request tokens",
+    # After all that say a unit.
+    "input",
+    "prompt",
 )
 OUTPUTS = (
     "output_tokens",
@@ -80,6 +83,8 @@ OUTPUTS = (
     "num_decode_tokens",
     "generatedtokens",
     "response tokens",
+    "output",
+    "completion",
 )
 _TALKS = ("conversations", "conversation", "messages")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,28 +12,36 @@ from hypothesis import strategies as st
 from infcalc.simulation.batch_shape import PS_PER_S, BatchShape, Prefill
 from infcalc.simulation.timing import StepTimer
 
+if TYPE_CHECKING:
+    from infcalc.simulation.prices import Floats
+
 WINDOW_TOKENS = 4096
 SHARPNESS = 4
 
 
 def engine(
-    *, num_decodes: float, context_tokens: float, num_prefills: float, new_tokens: float, cached_tokens: float
-) -> float:
+    *,
+    num_decodes: float | Floats,
+    context_tokens: float | Floats,
+    num_prefills: float,
+    new_tokens: float | Floats,
+    cached_tokens: float,
+) -> float | Floats:
     """Return the seconds of a made-up step: weights or arithmetic, a window, and prompts that add up.
 
     The one gives way to the other smoothly, as in the curves of kernels (``roofline.curves``).
     """
     tokens = num_decodes + num_prefills * new_tokens
-    if not tokens:
-        return 0.0
     pairs = num_prefills * (new_tokens * cached_tokens + new_tokens * (new_tokens + 1) / 2)
-    seen = num_decodes * (context_tokens + 0.5 * min(context_tokens, WINDOW_TOKENS))
+    seen = num_decodes * (context_tokens + 0.5 * np.minimum(context_tokens, WINDOW_TOKENS))
     sequences = num_decodes + num_prefills
-    return weights_or_arithmetic_s(tokens) + seen * 3e-8 + pairs * 2e-9 + sequences * 5e-6
+    found: Floats = weights_or_arithmetic_s(tokens) + seen * 3e-8 + pairs * 2e-9 + sequences * 5e-6
+    return np.where(np.asarray(tokens) > 0, found, 0.0)
 
 
-def weights_or_arithmetic_s(tokens: float) -> float:
-    return float((0.02**SHARPNESS + (tokens * 8e-5) ** SHARPNESS) ** (1 / SHARPNESS))
+def weights_or_arithmetic_s(tokens: float | Floats) -> float | Floats:
+    found: float | Floats = (0.02**SHARPNESS + (tokens * 8e-5) ** SHARPNESS) ** (1 / SHARPNESS)
+    return found
 
 
 def shape(num_decodes: int, total_tokens: int, *prefills: tuple[int, int]) -> BatchShape:
@@ -49,7 +60,7 @@ def test_decode_steps_are_within_two_thousandths(num_decodes: int, context: int,
     wanted = engine(
         num_decodes=num_decodes, context_tokens=total / num_decodes, num_prefills=0, new_tokens=0, cached_tokens=0
     )
-    assert StepTimer(engine)(shape(num_decodes, total)) == pytest.approx(wanted * PS_PER_S, rel=2e-3)
+    assert StepTimer(engine, in_blocks=True)(shape(num_decodes, total)) == pytest.approx(wanted * PS_PER_S, rel=2e-3)
 
 
 @given(num_decodes=decodes, context=contexts)
@@ -71,12 +82,13 @@ def test_prompts_are_within_a_hundredth_whatever_their_lengths(
     wanted += num_decodes * (context + 0.5 * min(context, WINDOW_TOKENS)) * 3e-8
     wanted += sum(new * cached + new * (new + 1) / 2 for new, cached in prompts) * 2e-9
     wanted += (num_decodes + len(prompts)) * 5e-6
-    found = StepTimer(engine)(shape(num_decodes, num_decodes * context, *prompts))
+    found = StepTimer(engine, in_blocks=True)(shape(num_decodes, num_decodes * context, *prompts))
     assert found == pytest.approx(wanted * PS_PER_S, rel=1e-2)
 
 
-def test_the_order_and_the_history_of_questions_change_nothing() -> None:
-    fresh, used = StepTimer(engine), StepTimer(engine)
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_the_order_and_the_history_of_questions_change_nothing(*, in_blocks: bool) -> None:
+    fresh, used = StepTimer(engine, in_blocks=in_blocks), StepTimer(engine, in_blocks=in_blocks)
     for total in range(8, 40_000, 1111):
         used(shape(8, total, (3, 0), (700, 50)))
     asked = shape(8, 9000, (500, 0), (17, 900), (17, 900))
@@ -87,14 +99,18 @@ def test_no_step_takes_no_time() -> None:
     assert StepTimer(engine)(shape(0, 0)) == 0
 
 
-def test_few_steps_are_priced_for_many() -> None:
+def test_few_questions_are_asked_for_many_steps() -> None:
     asked = []
 
-    def counting(**step: float) -> float:
+    def counting(**step: float | Floats) -> float | Floats:
         asked.append(step)
-        return engine(**step)
+        return engine(**step)  # type: ignore[arg-type] # numbers of prefills are no arrays
 
-    timer = StepTimer(counting)
+    timer = StepTimer(counting, in_blocks=True)
     for context in range(1, 4097):
         timer(shape(64, 64 * context))
-    assert len(asked) <= 2 * 52
+    octaves = 9  # up to 15, then one each up to 4,095, and that of 4,096
+    assert len(asked) <= octaves + 1
+    for tokens in range(1, 2048):
+        timer(shape(65, 65 * 1000, (tokens, 0)))
+    assert len(asked) <= octaves + 1 + 4

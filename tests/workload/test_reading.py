@@ -108,6 +108,7 @@ def columns(reading: Reading) -> list[tuple[float, int, int]]:
         ("7,3,1\n9.5,4,2\n", "csv", [(0, 3, 1), (2.5, 4, 2)]),
         ("arrived_at,num_prefill_tokens,num_decode_tokens\n7,3,1\n8,4,2\n", "csv", [(0, 3, 1), (1, 4, 2)]),
         ("timestamp_ms,prompt_len,output_len\n7000,3,1\n8500,4,2\n", "csv", [(0, 3, 1), (1.5, 4, 2)]),
+        ("time,input,output\n1,3,1\n2.5,4,2\n", "csv", [(0, 3, 1), (1.5, 4, 2)]),
         ('"time","input_tokens","output_tokens"\n"7","3","1"\n', "csv", [(0, 3, 1)]),
         ("time,input_tokens,output_tokens\n2024-05-10T00:00:07Z,3,1\n2024-05-10T00:01:07Z,3,1\n", "csv", None),
         ("input_tokens,output_tokens\n3,1\n\n4,2\n", "csv", [(0, 3, 1), (0, 4, 2)]),

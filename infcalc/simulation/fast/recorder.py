@@ -131,6 +131,11 @@ class Recorder(SampleRecorder):
             )
         )
 
+    def ended_since(self, number: int) -> list[tuple[int, int]]:
+        """Return index and end of those that ended after the first ``number``, in the order of ending."""
+        flat, width, end = self.flat, self.width, FIELDS.index("end_ps")
+        return [(flat[at], flat[at + end]) for at in range(number * width, len(flat), width)]
+
     def columns(self) -> dict[str, Ints]:
         """Return a column for each of ``FIELDS``, in the order of ending: views, nothing is copied."""
         rows = np.frombuffer(self.flat, dtype=np.int64).reshape(-1, self.width)
@@ -155,10 +160,8 @@ class Recorder(SampleRecorder):
         """
         super().close(num_requests, replica)
         one = self.columns()
-        seen = np.zeros(num_requests, dtype=np.int8)
-        np.add.at(seen, one["index"], 1)
-        np.add.at(seen, [record.index for record in self.rejections], 1)
-        holds(bool((seen == 1).all()), "every request ends once")
+        indices = np.concatenate([one["index"], [record.index for record in self.rejections]])
+        holds(len(np.unique(indices)) == num_requests, "every request ends once")
         for before, after in pairwise(FIELDS[1:6]):
             holds(bool((one[before] <= one[after]).all()), f"{before} is no later than {after}")
         holds(bool((one["hit_tokens"] < one["prompt_tokens"]).all()), "the last prompt token is computed")

@@ -86,7 +86,7 @@ def test_a_server_under_load(policy: str, num_blocks: int, shared: int, rate: fl
                 return VllmScheduler(kv, VllmLimits(max_num_seqs=16, budget_tokens=256))
 
     load = loaded(seed=num_blocks + shared, rate_per_s=rate, shared=shared)
-    timer = StepTimer(engine)
+    timer = StepTimer(engine, in_blocks=True)
     wanted = plainly(make, load, timer)
     assert quickly(make, load, timer) == wanted
     if shared and num_blocks == 2000:
