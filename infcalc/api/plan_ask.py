@@ -72,7 +72,9 @@ def goal_of(asked: PlanAsk) -> Goal:
     try:
         return Goal(word)
     except ValueError:
-        raise UsageError(f"{asked.goal!r} is no objective", place="--objective", hint=f"one of {', '.join(Goal)}") from None
+        raise UsageError(
+            f"{asked.goal!r} is no objective", place="--objective", hint=f"one of {', '.join(Goal)}"
+        ) from None
 
 
 def check_plan(asked: PlanAsk) -> None:
@@ -84,7 +86,9 @@ def check_plan(asked: PlanAsk) -> None:
     """
     goal_of(asked)
     if asked.num_users is not None and asked.requests_per_s is not None:
-        raise UsageError("both --users and --rate", place="--rate", hint="give one: users wait for their answers, a rate does not")
+        raise UsageError(
+            "both --users and --rate", place="--rate", hint="give one: users wait for their answers, a rate does not"
+        )
     counts = (
         ("--users", asked.num_users, 1, _MOST_USERS),
         ("--max-gpus", asked.max_gpus, 1, _MOST_GPUS),
@@ -97,10 +101,14 @@ def check_plan(asked: PlanAsk) -> None:
             raise UsageError(f"{value} is out of range", place=option, hint=f"a whole number from {least} to {most:,}")
     if not (0 <= asked.headroom_fraction <= 10):  # noqa: PLR2004 - eleven times the load is a mistake
         raise UsageError(
-            f"{asked.headroom_fraction:g} is out of range", place="--headroom", hint="a share of the load, such as 0.2 or 20%"
+            f"{asked.headroom_fraction:g} is out of range",
+            place="--headroom",
+            hint="a share of the load, such as 0.2 or 20%",
         )
     if asked.usd_per_hour is not None and not (0 < asked.usd_per_hour < math.inf):
-        raise UsageError(f"{asked.usd_per_hour:g} USD/h is out of range", place="--budget", hint="write 5000/month or 8/h")
+        raise UsageError(
+            f"{asked.usd_per_hour:g} USD/h is out of range", place="--budget", hint="write 5000/month or 8/h"
+        )
     check_offer(
         Offer(
             concurrency=1 if asked.num_users is not None or asked.think_time_s else None,
@@ -112,11 +120,15 @@ def check_plan(asked: PlanAsk) -> None:
     for one in asked.slo:
         if one.quantity not in _OF_REQUESTS:
             raise UsageError(
-                f"{one.quantity} is no time of a request", place="--slo", hint="write ttft-p95=500ms,tpot-p95=50ms,e2e=10s"
+                f"{one.quantity} is no time of a request",
+                place="--slo",
+                hint="write ttft-p95=500ms,tpot-p95=50ms,e2e=10s",
             )
 
 
-_BUDGET = re.compile(r"^\$?\s*([0-9][0-9_,]*(?:\.[0-9]+)?)\s*(?:USD)?\s*(?:/|per\s+)?\s*(h|hour|month|mo|m)?$", re.IGNORECASE)
+_BUDGET = re.compile(
+    r"^\$?\s*([0-9][0-9_,]*(?:\.[0-9]+)?)\s*(?:USD)?\s*(?:/|per\s+)?\s*(h|hour|month|mo|m)?$", re.IGNORECASE
+)
 
 
 def parse_budget(text: str) -> float:
@@ -167,5 +179,3 @@ def parse_spare(text: str) -> int:
     if not word.isdigit():
         raise UsageError(f"{text!r} is no number of spare replicas", place="--spare", hint="write N+1, or 1")
     return int(word)
-
-

@@ -23,7 +23,7 @@ from infcalc.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from infcalc.api.costing import Rent, Terms
+    from infcalc.api.costing import Terms
     from infcalc.api.deployment import Ask
     from infcalc.api.plan_ask import PlanAsk
     from infcalc.catalog.lookup import Catalog
@@ -74,7 +74,7 @@ def choice_of(ask: Ask, asked: PlanAsk, model: Model, catalog: Catalog) -> Choic
     weights, kv = _precisions(ask, asked, model)
     return Choice(
         model=model,
-        gpus=tuple(dict((gpu.name, gpu) for gpu in gpus).values()),
+        gpus=tuple({gpu.name: gpu for gpu in gpus}.values()),
         named=bool(names),
         engines=tuple(dict.fromkeys(engine_name(engine) for engine in engines)),
         weights=weights,
@@ -88,20 +88,33 @@ def _precisions(ask: Ask, asked: PlanAsk, model: Model) -> tuple[tuple[Precision
     """Return the precisions of weights and of KV: those asked for, else the checkpoint's own, and what is allowed."""
     word = None if ask.weights in {None, "auto"} else ask.weights
     own = _precision(word, model)
-    weights, kv = [own], list(ask.kv_dtypes) or [None]
+    weights = [own]
+    kv: list[str | None] = [*ask.kv_dtypes] or [None]
     for text in asked.allow:
         side, equals, form = text.strip().lower().rpartition("=")
         if equals and side not in {"weights", "kv"}:
-            raise UsageError(f"{text!r} is nothing to allow", place="--allow", hint="write fp8, int4, weights=awq or kv=fp8")
+            raise UsageError(
+                f"{text!r} is nothing to allow", place="--allow", hint="write fp8, int4, weights=awq or kv=fp8"
+            )
         name = KV_ALIASES.get(form, form)
         both = not equals and form in _BOTH
-        if side == "kv" or both or (not equals and name in KV_FORMATS and name not in {"bf16", "fp16"} and form not in _BOTH):
+        if (
+            side == "kv"
+            or both
+            or (not equals and name in KV_FORMATS and name not in {"bf16", "fp16"} and form not in _BOTH)
+        ):
             if name not in KV_FORMATS:
-                raise UsageError(f"{form!r} is not a KV-cache precision", place="--allow", hint=f"one of {', '.join(KV_FORMATS)}")
+                raise UsageError(
+                    f"{form!r} is not a KV-cache precision", place="--allow", hint=f"one of {', '.join(KV_FORMATS)}"
+                )
             kv.append(name)
             if not both:
                 continue
-        found = _precision(form, model)
+        try:
+            found = _precision(form, model)
+        except UsageError as wrong:
+            hint = wrong.hint or "write fp8, int4, weights=awq or kv=fp8"
+            raise UsageError(wrong.message, place="--allow", hint=hint) from None
         # What is no narrower than the checkpoint only costs.
         if found.num_bytes < own.num_bytes:
             weights.append(found)
@@ -181,18 +194,24 @@ def _with(setup: Setup, ranks: Parallelism) -> Setup:
 
 def _fixed(ask: Ask, ranks: Parallelism) -> bool:
     """Tell whether a split is one that was asked for."""
-    asked = ((ask.tp, ranks.tp), (ask.pp, ranks.pp), (ask.dp, ranks.dp), (ask.ep, ranks.ep), (ask.num_gpus, ranks.num_gpus))
+    asked = (
+        (ask.tp, ranks.tp),
+        (ask.pp, ranks.pp),
+        (ask.dp, ranks.dp),
+        (ask.ep, ranks.ep),
+        (ask.num_gpus, ranks.num_gpus),
+    )
     return all(wanted is None or wanted == value for wanted, value in asked)
 
 
 def _too_few(first: Setup, precision: Precision, usable: float, least: int) -> Refusal:
     number = least - 1
     share = precision.num_bytes / number
-    which = "one GPU" if number == 1 else f"{number} GPUs or fewer"
+    spread = "" if number == 1 else f" over {number} GPUs"
     return Refusal(
         setup=_with(first, Parallelism(tp=number)),
         kind=Miss.MEMORY,
-        reason=f"the weights alone are {format_bytes(share)} on each of {which}, of {format_bytes(usable)} the engine may use",
+        reason=(f"the weights alone are {format_bytes(share)} a GPU{spread}, of {format_bytes(usable)} for the engine"),
         quantity="weights_bytes_per_gpu",
         limit=usable,
         value=share,
@@ -210,6 +229,10 @@ def _unsupported(choice: Choice, gpu: Gpu, first: Setup, version: str, precision
     plain = first.kv is None
     for verdict, trusted in ((stored, choice.named), (cached, choice.named or plain)):
         if verdict.supported is False or (verdict.supported is None and not trusted):
-            mend = "--weights fp16" if precision.name == "bf16" and weights_verdict(engine, version, gpu, "fp16").supported else ""
+            mend = (
+                "--weights fp16"
+                if precision.name == "bf16" and weights_verdict(engine, version, gpu, "fp16").supported
+                else ""
+            )
             return Refusal(setup=first, kind=Miss.PRECISION, reason=f"{engine} {version}: {verdict.text}", change=mend)
     return None

@@ -63,7 +63,11 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
         value = None
         if len(column):
             mean = one.statistic == _MEAN
-            value = float(column.mean()) / PS_PER_S if mean else percentile_s(column, float(one.statistic.removeprefix("p")))
+            value = (
+                float(column.mean()) / PS_PER_S
+                if mean
+                else percentile_s(column, float(one.statistic.removeprefix("p")))
+            )
         met = value is None or value <= one.limit
         slo.append(Simulated(name=name_of(one), limit_s=one.limit, value_s=value, met=met))
         good &= times[one.quantity][counted] <= round(one.limit * PS_PER_S)
@@ -105,7 +109,9 @@ def _text(slo: list[Simulated], lost: int) -> str:
     if lost:
         return f"{lost:,} simulated requests got no answer: longer than what the server admits"
     if missed:
-        told = ", ".join(f"{one.name} {format_seconds(one.value_s or 0)} (limit {format_seconds(one.limit_s)})" for one in missed)
+        told = ", ".join(
+            f"{one.name} {format_seconds(one.value_s or 0)} (limit {format_seconds(one.limit_s)})" for one in missed
+        )
         return f"not confirmed: simulated {told}"
     told = ", ".join(f"{one.name} {format_seconds(one.value_s)}" for one in slo if one.value_s is not None)
     return f"confirmed: simulated {told}"
@@ -169,5 +175,3 @@ def _shared(prompts: Ints, fraction: float) -> Sharing | None:
         return None
     tree = PrefixTree(parent_ids=np.arange(most) - 1, node_tokens=np.full(most, _GRAIN_TOKENS, dtype=np.int64))
     return Sharing(tree=tree, prompt_ids=depth - 1, kept_ids=depth - 1)
-
-

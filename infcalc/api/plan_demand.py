@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -97,24 +98,25 @@ def demand_of(asked: PlanAsk) -> tuple[Demand, tuple[Input, ...], tuple[str, ...
         slo, origin = parse_slo(tuple(DEFAULT_SLO.split(","))), "assumed"
         notes.append(f"no --slo is given: {DEFAULT_SLO} is assumed")
     inputs.append(Input(name="slo", value=slo_text(slo), origin=origin))
-    shared = {
-        "input_tokens": texts[0],
-        "output_tokens": texts[1],
-        "prefix_hit_fraction": asked.prefix_hit_fraction,
-        "slo": slo,
-        "headroom_fraction": asked.headroom_fraction,
-        "file": asked.file,
-    }
+    traced = rate is not None and asked.file is not None and asked.requests_per_s is None
+    found = Demand(
+        kind=DemandKind.CAPACITY,
+        input_tokens=texts[0],
+        output_tokens=texts[1],
+        prefix_hit_fraction=asked.prefix_hit_fraction,
+        slo=slo,
+        headroom_fraction=asked.headroom_fraction,
+        file=asked.file,
+        as_traced=traced,
+    )
     if rate is not None:
-        traced = asked.file is not None and asked.requests_per_s is None
-        found = Demand(kind=DemandKind.RATE, requests_per_s=rate, as_traced=traced, **shared)
-        inputs.append(Input(name="rate_per_s", value=rate, origin="given" if asked.requests_per_s else "of the trace"))
+        found = replace(found, kind=DemandKind.RATE, requests_per_s=rate)
+        inputs.append(Input(name="rate_per_s", value=rate, origin="of the trace" if traced else "given"))
     elif asked.num_users is None and not asked.think_time_s and goal_of(asked) in {Goal.THROUGHPUT, Goal.GOODPUT}:
-        found = Demand(kind=DemandKind.CAPACITY, **shared)
         inputs.append(Input(name="load", value="as many clients as the objectives admit", origin="default"))
     else:
         users = DEFAULT_USERS if asked.num_users is None else asked.num_users
-        found = Demand(kind=DemandKind.USERS, num_users=users, think_time_s=asked.think_time_s, **shared)
+        found = replace(found, kind=DemandKind.USERS, num_users=users, think_time_s=asked.think_time_s)
         origin = "reference scenario" if asked.num_users is None else "given"
         inputs.append(Input(name="users", value=users, origin=origin))
         if asked.think_time_s:
@@ -124,7 +126,9 @@ def demand_of(asked: PlanAsk) -> tuple[Demand, tuple[Input, ...], tuple[str, ...
 
 def slo_text(slo: tuple[Objective, ...]) -> str:
     """Return objectives as they are written."""
-    return ",".join(f"{name_of(one)}={one.limit * 1000:g}ms" if one.limit < 1 else f"{name_of(one)}={one.limit:g}s" for one in slo)
+    return ",".join(
+        f"{name_of(one)}={one.limit * 1000:g}ms" if one.limit < 1 else f"{name_of(one)}={one.limit:g}s" for one in slo
+    )
 
 
 def name_of(objective: Objective) -> str:

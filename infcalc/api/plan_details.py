@@ -17,8 +17,6 @@ from infcalc.planning.replicas import least_kept
 from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from infcalc.api.deployment import Ask
     from infcalc.api.plan_rig import Point, Rig
     from infcalc.api.plan_search import Field, Found
@@ -83,7 +81,9 @@ def plan_of(field: Field, item: tuple[Found, tuple[Refusal, ...]]) -> Plan:
         safe_gpus=None if safe is None else (safe + spare) * setup.num_gpus,
         binding_constraint=_binding(field, rig, found, smaller),
         certainty=_certainty(found, safe),
-        launch_command=launch_command(field.ask, found, length, deployment.model.name, full_length=deployment.max_model_len),
+        launch_command=launch_command(
+            field.ask, found, length, deployment.model.name, full_length=deployment.max_model_len
+        ),
     )
 
 
@@ -143,13 +143,24 @@ def _tightest(found: Found, beyond: Point | None) -> str:
     if not known:
         return "one replica is the least there is"
     worst = max(known, key=lambda one: (one.value_s or 0.0) / one.limit_s)
-    return f"one replica is the least there is; {worst.name} is at {(worst.value_s or 0) / worst.limit_s:.0%} of its limit"
+    return (
+        f"one replica is the least there is; {worst.name} is at {(worst.value_s or 0) / worst.limit_s:.0%} of its limit"
+    )
 
 
 def launch_command(ask: Ask, found: Found, length: int, model: str, *, full_length: int) -> str:
     """Return the command that writes the launch text of a plan, safe for a shell."""
     setup, ranks = found.setup, found.setup.ranks
-    words = ["infcalc", "launch", "--model", ask.models[0] if ask.models else model, "--gpu", setup.gpu, "--tp", str(ranks.tp)]
+    words = [
+        "infcalc",
+        "launch",
+        "--model",
+        ask.models[0] if ask.models else model,
+        "--gpu",
+        setup.gpu,
+        "--tp",
+        str(ranks.tp),
+    ]
     for option, number in (("--pp", ranks.pp), ("--dp", ranks.dp), ("--ep", ranks.ep)):
         if number > 1:
             words += [option, str(number)]
@@ -178,7 +189,7 @@ def launch_command(ask: Ask, found: Found, length: int, model: str, *, full_leng
     return shlex.join(words)
 
 
-def rejected_of(field: Field, refusal: Refusal, own_weights: str, own_kv: str) -> Rejected:
+def rejected_of(refusal: Refusal, own_weights: str, own_kv: str) -> Rejected:
     """Return a refusal as the result has it."""
     setup, ranks = refusal.setup, refusal.setup.ranks
     return Rejected(
@@ -224,5 +235,3 @@ def front_point(plan: Found, weights: str, kv: str) -> FrontPoint:
         tpot_s=None if point.tpot_s is None else point.tpot_s.value,
         output_tokens_per_s=plan.tokens_per_s.value,
     )
-
-

@@ -1,4 +1,4 @@
-"""The front of cost and latency: more replicas of a setup, or dearer GPUs, where they are quicker than all that is cheaper."""
+"""The front of cost and latency: more replicas of a setup, or dearer GPUs, where they beat all that is cheaper."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def _with_more(field: Field, job: tuple[Found, float, tuple[tuple[float, float],
     one, most_usd, known = job
     rig = field.rig(one.setup)
     each = _usd(one) / one.num_replicas
-    most = min(math.floor(most_usd / each + 1e-9) - field.num_spare, field.most_affordable(one.setup), field.most_useful())
+    most = min(
+        math.floor(most_usd / each + 1e-9) - field.num_spare, field.most_affordable(one.setup), field.most_useful()
+    )
     found: list[Found] = []
     last_s = one.delay_s
     for number in range(one.num_needed + 1, most + 1):

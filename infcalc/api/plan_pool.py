@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from infcalc.api.plan_search import Field
 
@@ -37,17 +37,19 @@ def over_cores(
     """
     number = num_workers or _cores()
     if number <= 1 or len(items) < few or "fork" not in multiprocessing.get_all_start_methods():
-        found = []
+        alone = []
         for item in items:
-            found.append(work(field, item))
+            alone.append(work(field, item))
             if done is not None:
-                done(len(found))
-        return found
+                done(len(alone))
+        return alone
     _AT_WORK["field"], _AT_WORK["work"] = field, work
-    found = []
+    found: list[R] = []
     try:
         with multiprocessing.get_context("fork").Pool(min(number, len(items))) as pool:
-            for result in pool.imap(_one, items, chunksize=max(1, min(_CHUNK, len(items) // number))):
+            each = max(1, min(_CHUNK, len(items) // number))
+            results: Iterator[R] = pool.imap(_one, items, chunksize=each)  # type: ignore[arg-type]
+            for result in results:
                 found.append(result)
                 if done is not None:
                     done(len(found))

@@ -18,7 +18,7 @@ from infcalc.frozen import frozen
 from infcalc.planning.odds import SAFE, probability_below, quantile_factor
 from infcalc.serving.lane import latency_of
 from infcalc.serving.prefill import prefill_s
-from infcalc.workload.lengths import normal_quantile, scatter_of
+from infcalc.workload.lengths import normal_quantile
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Ask, Deployment
@@ -95,7 +95,19 @@ class Rig:
 
     """
 
-    __slots__ = ("_asked", "_demand", "_known", "_latency_s", "_machine", "_own_s", "_room", "_rooms", "missing_bytes", "setup", "site")
+    __slots__ = (
+        "_asked",
+        "_demand",
+        "_known",
+        "_latency_s",
+        "_machine",
+        "_own_s",
+        "_room",
+        "_rooms",
+        "missing_bytes",
+        "setup",
+        "site",
+    )
 
     def __init__(self, setup: Setup, ask: Ask, demand: Demand, catalog: Catalog, model_entry: ModelEntry) -> None:
         self.setup, self._demand = setup, demand
@@ -146,6 +158,13 @@ class Rig:
         if demand.kind is DemandKind.USERS:
             return math.ceil(demand.planned_users / num_replicas)
         return demand.planned_per_s / num_replicas
+
+    def stated(self, num_replicas: int) -> float:
+        """Return the same of the stated load, without its headroom."""
+        demand = self._demand
+        if demand.kind is DemandKind.USERS:
+            return math.ceil(demand.num_users / num_replicas)
+        return demand.requests_per_s / num_replicas
 
     def with_replicas(self, num_replicas: int) -> Point:
         """Return the fullest of so many replicas."""
@@ -236,9 +255,7 @@ def ask_of(setup: Setup, ask: Ask) -> Ask:
 
 def _kept(objective: Objective, figures: dict[str, Figure | None], spread: dict[str, float], answer: float) -> Kept:
     name, limit = name_of(objective), objective.limit
-    empty = Kept(
-        name=name, quantity=objective.quantity, statistic=objective.statistic, limit_s=limit, value_s=None
-    )
+    empty = Kept(name=name, quantity=objective.quantity, statistic=objective.statistic, limit_s=limit, value_s=None)
     figure = figures[objective.quantity]
     if figure is None:
         # An answer of one token has no time between tokens.

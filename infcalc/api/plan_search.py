@@ -140,12 +140,12 @@ def weigh(field: Field, setup: Setup) -> Weighed:
         return Weighed(found=None, refusal=_dear(field, rig, _least(rig, field)), num_candidates=1)
     if field.demand.kind is DemandKind.CAPACITY:
         found = _at_capacity(field, rig, most)
-        refusal = None if found is not None else _missed(field, rig.at(1), setup, None)
-        return Weighed(found=found, refusal=refusal, num_candidates=number)
+        why = None if found is not None else _missed(field, rig.at(1), setup, None)
+        return Weighed(found=found, refusal=why, num_candidates=number)
     best = best_number(
         field.goal,
         kept=lambda number: rig.with_replicas(number).meets,
-        delay_s=lambda number: _delay_s(rig.with_replicas(number)),
+        delay_s=lambda number: _delay_s(rig.at(rig.stated(number))),
         most=most,
         paced=field.demand.kind is DemandKind.RATE,
     )
@@ -159,15 +159,13 @@ def found_with(field: Field, rig: Rig, number: int) -> Found:
     demand, setup = field.demand, rig.setup
     planned = rig.with_replicas(number)
     if demand.kind is DemandKind.USERS:
-        stated = demand.num_users
-        groups = [(count, rig.at(users)) for count, users in shares(stated, number)]
-        share: float = math.ceil(stated / number)
+        groups = [(count, rig.at(users)) for count, users in shares(demand.num_users, number)]
         rate = _sum([scaled(point.requests_per_s, count) for count, point in groups])
         least = rig.at(1)
     else:
-        share = demand.requests_per_s / number
-        rate = scaled(rig.at(share).requests_per_s, number)
+        rate = scaled(rig.at(rig.stated(number)).requests_per_s, number)
         least = rig.at(demand.planned_per_s / MOST_REPLICAS)
+    share = rig.stated(number)
     return Found(
         setup=setup,
         num_needed=number,

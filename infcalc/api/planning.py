@@ -58,7 +58,11 @@ def plan(
     check_terms(terms)
     _check_ask(ask)
     catalog = load(ask)
-    results, inputs, notes, talk, explanations = [], [], [], [], []
+    results: list[PlanResult] = []
+    inputs: list[tuple[Input, ...]] = []
+    notes: list[str] = []
+    talk: list[str] = []
+    explanations: list[Explanation] = []
     for name in ask.models or (REFERENCE_MODEL,):
         one = replace(ask, models=(name,))
         from infcalc import files  # noqa: PLC0415 - opening files is only needed here
@@ -89,7 +93,9 @@ def plan(
                 Input(name="objective", value=str(goal), origin="given" if asked.goal != Goal.COST else "default"),
                 *found_inputs,
                 Input(name="input_tokens", value=result.input_tokens, origin=_length_origin(asked.input_tokens, asked)),
-                Input(name="output_tokens", value=result.output_tokens, origin=_length_origin(asked.output_tokens, asked)),
+                Input(
+                    name="output_tokens", value=result.output_tokens, origin=_length_origin(asked.output_tokens, asked)
+                ),
                 *_limits(asked, most_gpus),
             )
         )
@@ -133,7 +139,11 @@ def _limits(asked: PlanAsk, most_gpus: int | None) -> list[Input]:
     found = []
     for name, value, option in (
         ("max_gpus", most_gpus, "--max-gpus"),
-        ("budget_usd_per_month", None if asked.usd_per_hour is None else round(asked.usd_per_hour * HOURS_PER_MONTH, 2), "--budget"),
+        (
+            "budget_usd_per_month",
+            None if asked.usd_per_hour is None else round(asked.usd_per_hour * HOURS_PER_MONTH, 2),
+            "--budget",
+        ),
         ("headroom_fraction", asked.headroom_fraction or None, "--headroom"),
         ("spare_replicas", asked.num_spare or None, "--spare"),
         ("allow", ",".join(asked.allow) or None, "--allow"),
@@ -152,9 +162,13 @@ def _limits(asked: PlanAsk, most_gpus: int | None) -> list[Input]:
 def _planned(field: Field, asked: PlanAsk, progress: Progress | None) -> tuple[PlanResult, list[str]]:
     priced = field.goal in {Goal.COST, Goal.GOODPUT} or asked.usd_per_hour is not None
     choice = choice_of(field.ask, asked, field.model_entry.model, field.catalog)
-    offered, refusals = [], []
+    offered: list[Setup] = []
+    refusals: list[Refusal] = []
     for one in setups(choice, field.terms, priced=priced):
-        (offered if isinstance(one, Setup) else refusals).append(one)
+        if isinstance(one, Setup):
+            offered.append(one)
+        else:
+            refusals.append(one)
     total = len(offered)
     weighed: list[Weighed] = over_cores(
         field,
@@ -177,7 +191,7 @@ def _planned(field: Field, asked: PlanAsk, progress: Progress | None) -> tuple[P
         for one, confirmation, base in zip(details, confirmations, chosen, strict=True)
     )
     own = _own_words(field)
-    rejected = tuple(sorted((rejected_of(field, one, *own) for one in refusals), key=_nearness))
+    rejected = tuple(sorted((rejected_of(one, *own) for one in refusals), key=_nearness))
     lengths = _mean_lengths(field, offered)
     demand = field.demand
     result = PlanResult(
@@ -215,7 +229,10 @@ def _mean_lengths(field: Field, offered: Sequence[Setup]) -> tuple[float, float]
     from infcalc.workload.lengths import mean_tokens  # noqa: PLC0415
 
     means = []
-    for text, option in ((field.demand.input_tokens, "--input-tokens"), (field.demand.output_tokens, "--output-tokens")):
+    for text, option in (
+        (field.demand.input_tokens, "--input-tokens"),
+        (field.demand.output_tokens, "--output-tokens"),
+    ):
         lengths = read_lengths(text, option)
         means.append(0.0 if lengths is None else mean_tokens(lengths))
     return means[0], means[1]
@@ -233,7 +250,8 @@ def _smaller(found: Found, refusals: Sequence[Refusal]) -> tuple[Refusal, ...]:
     return tuple(
         one
         for one in refusals
-        if (one.setup.gpu, one.setup.engine, one.setup.weights, one.setup.kv) == (mine.gpu, mine.engine, mine.weights, mine.kv)
+        if (one.setup.gpu, one.setup.engine, one.setup.weights, one.setup.kv)
+        == (mine.gpu, mine.engine, mine.weights, mine.kv)
         and one.setup.num_gpus < found.num_needed * mine.num_gpus
         and one.kind in {Miss.MEMORY, Miss.OBJECTIVE, Miss.LOAD}
     )
@@ -261,7 +279,9 @@ def _confirmed(
         queue = queue[len(batch) :]
         tried += len(batch)
         jobs = [(one, asked.seed) for one in batch]
-        for one, said in zip(batch, over_cores(field, confirm, jobs, num_workers=asked.num_workers, few=2), strict=True):
+        for one, said in zip(
+            batch, over_cores(field, confirm, jobs, num_workers=asked.num_workers, few=2), strict=True
+        ):
             if said.confirmed:
                 kept.append((one, said))
                 continue
@@ -274,12 +294,14 @@ def _confirmed(
     notes = []
     if missed:
         notes.append(
-            f"{len(missed)} plan{'' if len(missed) == 1 else 's'} that the closed form lets through missed a limit when "
-            "simulated, and fell back (rejected, kind: simulation)"
+            f"{len(missed)} plan{'' if len(missed) == 1 else 's'} that the closed form lets through missed a limit "
+            "when simulated, and fell back (rejected, kind: simulation)"
         )
     rest = queue[: max(0, asked.num_shown - len(kept))]
     if not kept and tried:
-        notes.append(f"none of the {tried} best plans was confirmed by the simulator: what is shown is closed form alone")
+        notes.append(
+            f"none of the {tried} best plans was confirmed by the simulator: what is shown is closed form alone"
+        )
     return (
         [one for one, _ in kept] + rest,
         [said for _, said in kept] + [None] * len(rest),
@@ -299,7 +321,9 @@ def _one_more(field: Field, one: Found) -> Found | None:
 
 
 def _unconfirmed(one: Found, said: Confirmation) -> Refusal:
-    worst = max((item for item in said.slo if not item.met), key=lambda item: (item.value_s or 0) / item.limit_s, default=None)
+    worst = max(
+        (item for item in said.slo if not item.met), key=lambda item: (item.value_s or 0) / item.limit_s, default=None
+    )
     return Refusal(
         setup=one.setup,
         kind=Miss.SIMULATION,
@@ -314,7 +338,18 @@ def _unconfirmed(one: Found, said: Confirmation) -> Refusal:
 
 # In words ------------------------------------------------------------------------------------------------------------
 
-_KINDS = (Miss.SIMULATION, Miss.OBJECTIVE, Miss.LOAD, Miss.BUDGET, Miss.GPUS, Miss.MEMORY, Miss.LENGTH, Miss.PRECISION, Miss.DIVISION, Miss.PRICE)
+_KINDS = (
+    Miss.SIMULATION,
+    Miss.OBJECTIVE,
+    Miss.LOAD,
+    Miss.BUDGET,
+    Miss.GPUS,
+    Miss.MEMORY,
+    Miss.LENGTH,
+    Miss.PRECISION,
+    Miss.DIVISION,
+    Miss.PRICE,
+)
 
 
 def _nearness(one: Rejected) -> tuple[int, float, str, int]:
@@ -337,7 +372,10 @@ def _text(plans: Sequence[Plan], rejected: Sequence[Rejected]) -> str:
         if not near:
             return "nothing on offer serves this load"
         one = near[0]
-        return f"nothing on offer keeps all limits; nearest: {one.gpu} x {one.gpus_per_replica}, {one.reason} (mend: {one.nearest_change})"
+        return (
+            f"nothing on offer keeps all limits; nearest: {one.gpus_per_replica} x {one.gpu}, {one.reason} "
+            f"(mend: {one.nearest_change})"
+        )
     best = plans[0]
     many = f"{best.replicas} x " if best.replicas > 1 else ""
     price = ""
@@ -350,17 +388,21 @@ def _text(plans: Sequence[Plan], rejected: Sequence[Rejected]) -> str:
 def _notes(field: Field, result: PlanResult) -> list[str]:
     found = [
         "times are means over requests of the fullest replica; low to high is meant to hold 80 % of measurements",
-        "percentiles in closed form: waits as of an exponential, prompts and answers as they vary, a log-normal law of "
-        "that spread; the simulator's are those of requests",
+        (
+            "percentiles in closed form: waits as of an exponential, prompts and answers as they vary, a log-normal "
+            "law of that spread; the simulator's are those of requests"
+        ),
         f"{result.num_candidates:,} candidates of {result.num_setups:,} setups weighed",
         f"a month has {HOURS_PER_MONTH:.0f} hours",
     ]
     if field.num_spare:
-        found.append(f"limits hold with {field.num_spare} replica{'s' if field.num_spare > 1 else ''} away; the price is of all")
+        found.append(
+            f"limits hold with {field.num_spare} replica{'s' if field.num_spare > 1 else ''} away; the price is of all"
+        )
     if field.demand.prefix_hit_fraction:
         found.append(
-            f"{field.demand.prefix_hit_fraction:.0%} of each prompt is found in the prefix cache; every request still holds "
-            "its whole context in memory, as if nothing were shared"
+            f"{field.demand.prefix_hit_fraction:.0%} of each prompt is found in the prefix cache; every request "
+            "still holds its whole context in memory, as if nothing were shared"
         )
     return found
 

@@ -65,6 +65,11 @@ COMMANDS = (
         question="What happens under this load: waits, percentiles, preemptions, use of the cache?",
         module="infcalc.cli.simulate",
     ),
+    Command(
+        name="plan",
+        question="What should I rent: which GPUs, how many, split how, at what price?",
+        module="infcalc.cli.plan",
+    ),
     Command(name="paging", question="What does paging save over contiguous KV?", module="infcalc.cli.paging"),
     Command(
         name="prefix-cache",

@@ -40,7 +40,9 @@ def tightly_joined(gpu: Gpu) -> int:
     return max(gpu.max_per_machine, domain)
 
 
-def layouts(model: Model, gpu: Gpu, *, least_gpus: int = 1, most_gpus: int | None = None) -> Iterator[Parallelism | Undivided]:
+def layouts(
+    model: Model, gpu: Gpu, *, least_gpus: int = 1, most_gpus: int | None = None
+) -> Iterator[Parallelism | Undivided]:
     """Yield the ways to spread a replica over ``least_gpus`` to ``most_gpus``, and powers of two that cannot be.
 
     TP stays within one NVLink domain or machine; stages of a pipeline may lie in several. Attention-DP and EP are for

@@ -47,9 +47,7 @@ def best_number(
             assert_never(goal)
 
 
-def order_of(
-    goal: Goal, *, usd_per_hour: float, tokens_per_s: float, delay_s: float
-) -> tuple[float, float, float]:
+def order_of(goal: Goal, *, usd_per_hour: float, tokens_per_s: float, delay_s: float) -> tuple[float, float, float]:
     """Return what plans are sorted by for a goal, the best first; ties go to the quicker, then to the cheaper.
 
     >>> order_of(Goal.GOODPUT, usd_per_hour=2.0, tokens_per_s=1000.0, delay_s=3.0)
