@@ -57,6 +57,8 @@ class PlanAsk:
     num_confirmed: int = 5
     num_shown: int = 10
     from_naive: bool = False
+    with_pools: bool = True
+    """Mixed fleets and disaggregated prefill are judged too."""
     seed: int = 0
     num_workers: int | None = None
 

@@ -99,10 +99,11 @@ def _safe_number(field: Field, rig: Rig, found: Found) -> int | None:
 def _certainty(found: Found, safe: int | None) -> str:
     """Return what the band means for the decision."""
     gpus, each = found.num_needed * found.setup.num_gpus, found.setup.num_gpus
-    share = found.probability_fraction
+    share, one = found.probability_fraction, gpus == 1
+    noun = "GPU" if one else "GPUs"
     if share >= SAFE:
-        return f"{gpus} GPUs are safe: the whole band keeps all limits"
-    told = f"{gpus} GPUs keep all limits in {share:.0%} of the range"
+        return f"{gpus} {noun} {'is' if one else 'are'} safe: the whole band keeps all limits"
+    told = f"{gpus} {noun} {'keeps' if one else 'keep'} all limits in {share:.0%} of the range"
     if safe is None:
         return f"{told}; no number of replicas is safe"
     return f"{told}, {safe * each} are safe"
@@ -125,6 +126,7 @@ def _binding(field: Field, rig: Rig, found: Found, smaller: tuple[Refusal, ...])
             value = "without end" if worst.value_s is None else format_seconds(worst.value_s)
             cause = " (KV room)" if fewer.bound_by == "KV room" else ""
             return f"{worst.name}{cause}: {value} with one replica fewer, the limit {format_seconds(worst.limit_s)}"
+        return "simulation: one replica fewer keeps all limits in closed form, and was not confirmed"
     if smaller:
         nearest = max(smaller, key=lambda one: one.setup.num_gpus)
         kind = "memory" if nearest.kind is Miss.MEMORY else nearest.quantity or nearest.kind

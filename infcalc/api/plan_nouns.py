@@ -156,6 +156,7 @@ class Alternative:
     text: str
     total_gpus: int
     usd_per_hour: float
+    usd_per_month: float
     plain_usd_per_hour: float
     """Of the best plain plan for the same load."""
     gain_factor: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from infcalc.api.plan_demand import Demand
     from infcalc.api.speed import Machine, Run, Site
     from infcalc.catalog.lookup import Catalog, ModelEntry
+    from infcalc.engines.pace import Order
     from infcalc.planning.nouns import Setup
 
 _AMPLE = 2.0
@@ -142,6 +144,23 @@ class Rig:
         if self._machine is None:
             self._machine = machine_of(self.site, self._rooms)
         return self._machine
+
+    def altered(self, *, room: float, order: Order | None = None) -> Rig:
+        """Return the same setup with room for ``room`` requests, and another order of prefill and decode.
+
+        What engines no longer are: without paging each request takes the room of the longest.
+        """
+        other = copy(self)
+        other._room, other._known, other._own_s = room, {}, 0.0  # noqa: SLF001 - a copy of its own
+        if order is not None:
+            steps = self.machine.pace
+            other._machine = replace(self.machine, pace=replace(steps, value=replace(steps.value, order=order)))  # noqa: SLF001
+        return other
+
+    @property
+    def room(self) -> float:
+        """Requests that memory holds at once, at their mean demand."""
+        return self._room
 
     def _fitted(self) -> tuple[float, int]:
         """Return how many requests memory holds, and what is missing for one."""

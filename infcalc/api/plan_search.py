@@ -52,6 +52,11 @@ class Field:
         """Return the price of one of its GPUs."""
         return rent_of(self.catalog.gpu(setup.gpu).gpu, self.terms)
 
+    def least_usd_per_hour(self, setup: Setup) -> float:
+        """Return what the fewest replicas of a setup cost: one, and those that are spare; nothing where unpriced."""
+        rent = self.rent(setup)
+        return 0.0 if rent is None else rent.usd_per_hour * setup.num_gpus * (1 + self.num_spare)
+
     def most_useful(self) -> int:
         """Return the most replicas that may differ: of users one each."""
         demand = self.demand

@@ -12,9 +12,10 @@ from infcalc.api.plan_ask import HOURS_PER_MONTH, PlanAsk, check_plan, goal_of
 from infcalc.api.plan_candidates import choice_of, setups
 from infcalc.api.plan_demand import DemandKind, demand_of
 from infcalc.api.plan_details import front_point, plan_of, rejected_of
-from infcalc.api.plan_front import front_of
+from infcalc.api.plan_front import REACH, front_of
 from infcalc.api.plan_nouns import PlanResult, RejectedGroup
 from infcalc.api.plan_pool import over_cores
+from infcalc.api.plan_pools import alternatives_of
 from infcalc.api.plan_search import Field, found_with, weigh
 from infcalc.errors import UsageError
 from infcalc.planning.nouns import Goal, Miss, Refusal, Setup
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
-    from infcalc.api.plan_nouns import Confirmation, Plan, Rejected
+    from infcalc.api.plan_nouns import Confirmation, Plan, Rejected, StoryStep
     from infcalc.api.plan_search import Found, Weighed
     from infcalc.spec.explain import Explanation
 
@@ -82,7 +83,7 @@ def plan(
             most_usd_per_hour=asked.usd_per_hour,
             num_spare=asked.num_spare,
         )
-        result, told = _planned(field, replace(asked, max_gpus=most_gpus), progress)
+        result, told, lengths = _planned(field, replace(asked, max_gpus=most_gpus), progress)
         results.append(result)
         notes += [*said, *capped, *told, *_notes(field, result), *entry.assumptions]
         talk += [*entry.warnings, *_warnings(result)]
@@ -92,10 +93,7 @@ def plan(
                 Input(name="model", value=entry.model.name, origin=origin, source=entry.model.source),
                 Input(name="objective", value=str(goal), origin="given" if asked.goal != Goal.COST else "default"),
                 *found_inputs,
-                Input(name="input_tokens", value=result.input_tokens, origin=_length_origin(asked.input_tokens, asked)),
-                Input(
-                    name="output_tokens", value=result.output_tokens, origin=_length_origin(asked.output_tokens, asked)
-                ),
+                *lengths,
                 *_limits(asked, most_gpus),
             )
         )
@@ -118,12 +116,6 @@ def plan(
 def _check_ask(ask: Ask) -> None:
     if ask.num_gpus is not None and ask.num_gpus < 1:
         raise UsageError(f"{ask.num_gpus} is out of range", place="--gpus", hint="a whole number from 1")
-
-
-def _length_origin(text: str | None, asked: PlanAsk) -> str:
-    if asked.file is not None:
-        return "of the trace"
-    return "reference scenario" if text is None else "given"
 
 
 def _most_gpus(asked: PlanAsk, goal: Goal) -> tuple[int | None, list[str]]:
@@ -159,7 +151,9 @@ def _limits(asked: PlanAsk, most_gpus: int | None) -> list[Input]:
 # One model -----------------------------------------------------------------------------------------------------------
 
 
-def _planned(field: Field, asked: PlanAsk, progress: Progress | None) -> tuple[PlanResult, list[str]]:
+def _planned(
+    field: Field, asked: PlanAsk, progress: Progress | None
+) -> tuple[PlanResult, list[str], tuple[Input, ...]]:
     priced = field.goal in {Goal.COST, Goal.GOODPUT} or asked.usd_per_hour is not None
     choice = choice_of(field.ask, asked, field.model_entry.model, field.catalog)
     offered: list[Setup] = []
@@ -170,18 +164,18 @@ def _planned(field: Field, asked: PlanAsk, progress: Progress | None) -> tuple[P
         else:
             refusals.append(one)
     total = len(offered)
-    weighed: list[Weighed] = over_cores(
-        field,
-        weigh,
-        offered,
-        num_workers=asked.num_workers,
-        done=None if progress is None else lambda number: progress(number, total),
-    )
+    weighed, outranked = _weighed(field, asked, offered, progress)
     found = sorted((one.found for one in weighed if one.found is not None), key=lambda one: one.order(field.goal))
+    refusals += outranked
     refusals += [one.refusal for one in weighed if one.refusal is not None]
-    front = front_of(field, found, asked.num_workers)
     chosen, confirmations, notes, missed, num_simulated = _confirmed(field, found, asked)
     refusals += missed
+    refuted = {(one.setup, one.num_replicas) for one in missed}
+    front = front_of(
+        field,
+        [one for one in (*found, *chosen) if (one.setup, one.num_replicas) not in refuted],
+        asked.num_workers,
+    )
     details = over_cores(
         field, plan_of, [(one, _smaller(one, refusals)) for one in chosen], num_workers=asked.num_workers, few=8
     )
@@ -192,50 +186,110 @@ def _planned(field: Field, asked: PlanAsk, progress: Progress | None) -> tuple[P
     )
     own = _own_words(field)
     rejected = tuple(sorted((rejected_of(one, *own) for one in refusals), key=_nearness))
-    lengths = _mean_lengths(field, offered)
+    means, given = _lengths(field, offered)
     demand = field.demand
+    story: tuple[StoryStep, ...] = ()
+    if asked.from_naive and chosen:
+        from infcalc.api.plan_story import story_of  # noqa: PLC0415 - only when asked
+
+        story, told = story_of(field, asked, chosen[0])
+        notes = [*notes, *told]
     result = PlanResult(
         model=field.model_entry.model.name,
         objective=field.goal,
         load=demand.kind,
         users=demand.num_users if demand.kind is DemandKind.USERS else None,
         rate_per_s=demand.requests_per_s if demand.kind is DemandKind.RATE else None,
-        input_tokens=lengths[0],
-        output_tokens=lengths[1],
+        input_tokens=means[0],
+        output_tokens=means[1],
         feasible=bool(plans),
         plans=plans,
         front=tuple(front_point(one, *own) for one in front),
-        alternatives=(),
+        alternatives=alternatives_of(field, found, asked.num_workers) if asked.with_pools else (),
         rejected_groups=_grouped(rejected),
         rejected=rejected,
         num_setups=total,
-        num_candidates=sum(one.num_candidates for one in weighed) + len(refusals) - (total - len(found)),
+        num_candidates=sum(one.num_candidates for one in weighed) + _num_more(field, outranked),
         num_feasible=len(found),
         num_simulated=num_simulated,
         text=_text(plans, rejected),
+        story=story,
     )
-    return result, notes
+    return result, notes, given
 
 
-def _mean_lengths(field: Field, offered: Sequence[Setup]) -> tuple[float, float]:
-    """Return mean prompt and answer as the first setup that can be understands them."""
+def _weighed(
+    field: Field, asked: PlanAsk, offered: Sequence[Setup], progress: Progress | None
+) -> tuple[list[Weighed], list[Refusal]]:
+    """Weigh setups, and refuse those that cannot be among the plans or on the front, whatever they do.
+
+    For the least cost those with the cheapest replicas come first. Once as many plans are known as are shown or
+    simulated, a setup of which one replica costs more than all of them, and more than the front reaches, is out: exact,
+    for no plan of it has fewer.
+    """
+    total = len(offered)
+
+    def weigh_all(some: Sequence[Setup], before: int) -> list[Weighed]:
+        done = None if progress is None else lambda number: progress(before + number, total)
+        return over_cores(field, weigh, some, num_workers=asked.num_workers, done=done)
+
+    if field.goal is not Goal.COST or total < _MANY:
+        return weigh_all(offered, 0), []
+    least_usd = {one: field.least_usd_per_hour(one) for one in offered}
+    ordered = sorted(offered, key=lambda one: least_usd[one])
+    first = ordered[: max(_MANY // 2, total // 8)]
+    weighed = weigh_all(first, 0)
+    known = sorted(
+        one.found.usd_per_hour.value for one in weighed if one.found is not None and one.found.usd_per_hour is not None
+    )
+    needed = asked.num_shown + _TRIES_PER_PLAN * asked.num_confirmed
+    if len(known) < needed:
+        return weighed + weigh_all(ordered[len(first) :], len(first)), []
+    most_usd = max(known[needed - 1], REACH * known[0])
+    rest = [one for one in ordered[len(first) :] if least_usd[one] <= most_usd]
+    out = [
+        Refusal(
+            setup=one,
+            kind=Miss.OUTRANKED,
+            reason=f"one replica is {least_usd[one]:,.2f} USD/h, the best plans and their front end at {most_usd:,.2f}",
+            quantity="usd_per_hour",
+            limit=most_usd,
+            value=least_usd[one],
+            num_replicas=1 + field.num_spare,
+        )
+        for one in ordered[len(first) :]
+        if least_usd[one] > most_usd
+    ]
+    return weighed + weigh_all(rest, len(first)), out
+
+
+def _num_more(field: Field, outranked: Sequence[Refusal]) -> int:
+    """Return the numbers of replicas that setups stand for which were left out."""
+    return sum(max(1, min(field.most_affordable(one.setup), field.most_useful())) for one in outranked)
+
+
+_MANY = 128
+"""Setups from which on those are left out that cannot win."""
+
+
+def _lengths(field: Field, offered: Sequence[Setup]) -> tuple[tuple[float, float], tuple[Input, ...]]:
+    """Return mean prompt and answer, and what was given or assumed of them, as the first setup understands them."""
     for one in offered:
         try:
-            rig = field.rig(one)
+            load = field.rig(one).load
         except UsageError:
             continue
-        return rig.prompt_tokens, rig.load.answer_tokens
-    from infcalc.api.offering import read_lengths  # noqa: PLC0415 - only where nothing can be
-    from infcalc.workload.lengths import mean_tokens  # noqa: PLC0415
+        means = (load.prompt_tokens, load.answer_tokens)
+        if field.demand.file is None:
+            return means, tuple(item for item in load.found if item.name in _LENGTHS)
+        pairs = zip(_LENGTHS, means, strict=True)
+        return means, tuple(
+            Input(name=name, value=f"{mean:,.0f} on average", origin="of the trace") for name, mean in pairs
+        )
+    return (0.0, 0.0), ()
 
-    means = []
-    for text, option in (
-        (field.demand.input_tokens, "--input-tokens"),
-        (field.demand.output_tokens, "--output-tokens"),
-    ):
-        lengths = read_lengths(text, option)
-        means.append(0.0 if lengths is None else mean_tokens(lengths))
-    return means[0], means[1]
+
+_LENGTHS = ("input_tokens", "output_tokens")
 
 
 def _own_words(field: Field) -> tuple[str, str]:
@@ -343,6 +397,7 @@ _KINDS = (
     Miss.OBJECTIVE,
     Miss.LOAD,
     Miss.BUDGET,
+    Miss.OUTRANKED,
     Miss.GPUS,
     Miss.MEMORY,
     Miss.LENGTH,

@@ -37,6 +37,7 @@ class Miss(StrEnum):
     BUDGET = "budget"
     GPUS = "GPUs"
     SIMULATION = "simulation"
+    OUTRANKED = "outranked"
 
 
 @frozen

@@ -35,14 +35,16 @@ def front_chart(points: Sequence[FrontPoint], width: int) -> str:
     lines.append(f"{'':>{_LEFT}} +{'-' * room}")
     low, high = f"{min(costs):,.0f}", f"{max(costs):,.0f} USD a month"
     lines.append(f"{'':>{_LEFT}}  {low}{high:>{max(1, room - len(low))}}")
-    for number, point in enumerate(points, start=1):
+    for number, point in enumerate(points[:9], start=1):
         many = f"{point.replicas} x " if point.replicas > 1 else ""
         split = f"TP {point.tp}" + (f" x PP {point.pp}" if point.pp > 1 else "")
         each = point.total_gpus // point.replicas
         lines.append(
-            f"{'':>{_LEFT}}  {number if number <= 9 else '*'} {many}{each} x {point.gpu} ({split}): "  # noqa: PLR2004
+            f"{'':>{_LEFT}}  {number} {many}{each} x {point.gpu} ({split}): "
             f"{point.usd_per_month:,.0f} USD a month, {format_seconds(point.e2e_s)}"
         )
+    if len(points) > 9:  # noqa: PLR2004 - one digit
+        lines.append(f"{'':>{_LEFT}}  * {len(points) - 9} more; --json has all")
     return "\n".join(lines)
 
 

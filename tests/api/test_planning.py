@@ -278,6 +278,22 @@ def test_a_capacity_is_the_most_clients_within_the_limits() -> None:
         assert met == list(range(1, len(met) + 1))
 
 
+def test_leaving_out_what_cannot_win_changes_no_plan_and_no_front() -> None:
+    asked = PlanAsk(num_users=100, think_time_s=5.0, slo=SLO, allow=("fp8",), **CHAT, **QUICK)  # type: ignore[arg-type]
+    ask = Ask(models=(MODEL,))
+    result = plan(ask, asked).result
+    field, offered = field_of(asked)
+    assert any(one.kind is Miss.OUTRANKED for one in result.rejected)
+    everything = [found for found in (weigh(field, setup).found for setup in offered) if found is not None]
+    best = sorted(everything, key=lambda one: one.order(Goal.COST))[: len(result.plans)]
+    shown = [(one.gpu, one.tp, one.pp, one.replicas) for one in result.plans]
+    assert shown == [(one.setup.gpu, one.setup.ranks.tp, one.setup.ranks.pp, one.num_replicas) for one in best]
+    front = front_of(field, everything, 1)
+    assert [one.e2e_s for one in result.front] == [one.delay_s for one in front]
+    weighed = len(everything) + sum(one.kind in {Miss.OBJECTIVE, Miss.LOAD} for one in result.rejected)
+    assert weighed < result.num_setups
+
+
 def test_two_processes_answer_as_one() -> None:
     asked = PlanAsk(num_users=100, slo=SLO, allow=("fp8",), **CHAT, num_confirmed=0)  # type: ignore[arg-type]
     one, two = (plan(Ask(models=(MODEL,), pp=1), replace(asked, num_workers=number)).result for number in (1, 2))

@@ -163,7 +163,7 @@ def _alternatives(result: PlanResult, name: str) -> Table:
             {
                 "kind": one.kind,
                 "text": one.text,
-                "usd": round(one.usd_per_hour * 730),
+                "usd": round(one.usd_per_month),
                 "gain": one.gain_factor,
                 "pays": "yes" if one.pays else "no",
                 "why": one.why,
