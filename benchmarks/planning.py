@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
+from typing import Any
 
 from infcalc.api.deployment import Ask
 from infcalc.api.objectives import parse_slo
 from infcalc.api.plan_ask import PlanAsk
 from infcalc.api.planning import plan
 
-CHAT = {"input_tokens": "lognormal:mean=1000,cv=1", "output_tokens": "lognormal:mean=300,cv=1"}
+CHAT: dict[str, Any] = {"input_tokens": "lognormal:mean=1000,cv=1", "output_tokens": "lognormal:mean=300,cv=1"}
 SLO = parse_slo(("ttft-p95=1s", "tpot-p95=60ms"))
 SEARCHES = (
     ("100 users of Llama 3 70B", "llama3-70b", PlanAsk(num_users=100)),
@@ -19,11 +21,11 @@ SEARCHES = (
         "llama3-70b",
         PlanAsk(num_users=100, allow=("fp8", "int4"), engines_from=("vllm", "sglang", "tensorrt-llm")),
     ),
-    ("chat at 5 requests/s on Llama 3.1 8B", "llama3.1-8b", PlanAsk(requests_per_s=5.0, slo=SLO, **CHAT)),  # type: ignore[arg-type]
+    ("chat at 5 requests/s on Llama 3.1 8B", "llama3.1-8b", PlanAsk(requests_per_s=5.0, slo=SLO, **CHAT)),
     (
         "1,000 users of Qwen3 30B A3B, experts spread",
         "qwen3-30b-a3b",
-        PlanAsk(num_users=1000, think_time_s=10.0, slo=SLO, allow=("fp8",), **CHAT),  # type: ignore[arg-type]
+        PlanAsk(num_users=1000, think_time_s=10.0, slo=SLO, allow=("fp8",), **CHAT),
     ),
 )
 
@@ -33,9 +35,7 @@ def main() -> None:
     print(f"{len(os.sched_getaffinity(0))} cores; candidates are setups times numbers of replicas")
     for name, model, asked in SEARCHES:
         for confirmed in (0, 5):
-            one = PlanAsk(
-                **{key: getattr(asked, key) for key in asked.__dataclass_fields__} | {"num_confirmed": confirmed}
-            )
+            one = replace(asked, num_confirmed=confirmed)
             start_s, used_s = time.perf_counter(), time.process_time()
             result = plan(Ask(models=(model,)), one).result
             took_s, busy_s = time.perf_counter() - start_s, time.process_time() - used_s

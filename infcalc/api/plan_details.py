@@ -117,21 +117,25 @@ def _binding(field: Field, rig: Rig, found: Found, smaller: tuple[Refusal, ...])
     if field.goal in {Goal.THROUGHPUT, Goal.LATENCY} and number == field.most_affordable(found.setup):
         return "GPUs or budget: more replicas would serve the objective better"
     if number > 1:
-        fewer = rig.with_replicas(number - 1)
-        missed = [one for one in fewer.kept if not one.met]
-        if not fewer.stable:
-            return f"throughput: {number - 1} replica{'' if number == 2 else 's'} cannot answer the load"  # noqa: PLR2004
-        if missed:
-            worst = max(missed, key=lambda one: (one.value_s or float("inf")) / one.limit_s)
-            value = "without end" if worst.value_s is None else format_seconds(worst.value_s)
-            cause = " (KV room)" if fewer.bound_by == "KV room" else ""
-            return f"{worst.name}{cause}: {value} with one replica fewer, the limit {format_seconds(worst.limit_s)}"
-        return "simulation: one replica fewer keeps all limits in closed form, and was not confirmed"
+        return _one_fewer(rig.with_replicas(number - 1), number - 1)
     if smaller:
         nearest = max(smaller, key=lambda one: one.setup.num_gpus)
         kind = "memory" if nearest.kind is Miss.MEMORY else nearest.quantity or nearest.kind
         return f"{kind}: on fewer GPUs {nearest.reason}"
     return _tightest(found, None)
+
+
+def _one_fewer(fewer: Point, number: int) -> str:
+    """Return what misses with one replica fewer."""
+    missed = [one for one in fewer.kept if not one.met]
+    if not fewer.stable:
+        return f"throughput: {number} replica{'' if number == 1 else 's'} cannot answer the load"
+    if missed:
+        worst = max(missed, key=lambda one: (one.value_s or float("inf")) / one.limit_s)
+        value = "without end" if worst.value_s is None else format_seconds(worst.value_s)
+        cause = " (KV room)" if fewer.bound_by == "KV room" else ""
+        return f"{worst.name}{cause}: {value} with one replica fewer, the limit {format_seconds(worst.limit_s)}"
+    return "simulation: one replica fewer keeps all limits in closed form, and was not confirmed"
 
 
 def _tightest(found: Found, beyond: Point | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 MODEL = "llama3.1-8b"
 GPUS = ("l4", "l40s", "a100-sxm4-80gb", "h100-sxm5-80gb")
-QUICK = {"num_confirmed": 0, "num_workers": 1}
-CHAT = {"input_tokens": "lognormal:mean=800,cv=1", "output_tokens": "lognormal:mean=200,cv=1"}
+QUICK: dict[str, Any] = {"num_confirmed": 0, "num_workers": 1}
+CHAT: dict[str, Any] = {"input_tokens": "lognormal:mean=800,cv=1", "output_tokens": "lognormal:mean=200,cv=1"}
 SLO = parse_slo(("ttft-p95=800ms", "tpot-p95=30ms"))
 MOST = 24
 
@@ -71,7 +71,7 @@ def tried(field: Field, offered: tuple[Setup, ...]) -> list[Found]:
     return found
 
 
-LOADS = {
+LOADS: dict[str, dict[str, Any]] = {
     "users": {"num_users": 60, "think_time_s": 4.0},
     "rate": {"requests_per_s": 9.0},
 }
@@ -83,12 +83,12 @@ STAGES: dict[str, int | None] = {"users": None, "rate": 1}
 @pytest.mark.parametrize("goal", list(Goal))
 @pytest.mark.parametrize("capped", [{}, {"usd_per_hour": 12.0}, {"max_gpus": 14, "num_spare": 1}])
 def test_the_search_finds_what_trying_everything_finds(goal: Goal, load_of: str, capped: dict[str, float]) -> None:
-    limits = dict(capped)
+    limits: dict[str, Any] = dict(capped)
     if goal in {Goal.THROUGHPUT, Goal.LATENCY} and not limits:
         limits = {"max_gpus": 12}
     asked = PlanAsk(
         goal=goal, slo=SLO, gpus_from=GPUS, headroom_fraction=0.25, **CHAT, **LOADS[load_of], **limits, **QUICK
-    )  # type: ignore[arg-type]
+    )
     field, offered = field_of(asked, pp=STAGES[load_of])
     everything = tried(field, offered)
     best = min((one.order(goal) for one in everything), default=None)
@@ -107,7 +107,7 @@ def test_the_search_finds_what_trying_everything_finds(goal: Goal, load_of: str,
 
 @pytest.mark.parametrize("load_of", LOADS)
 def test_the_front_is_that_of_everything(load_of: str) -> None:
-    asked = PlanAsk(slo=SLO, gpus_from=GPUS, **CHAT, **LOADS[load_of], **QUICK)  # type: ignore[arg-type]
+    asked = PlanAsk(slo=SLO, gpus_from=GPUS, **CHAT, **LOADS[load_of], **QUICK)
     field, offered = field_of(asked, pp=STAGES[load_of])
     everything = [one for one in tried(field, offered) if one.usd_per_hour is not None]
 
@@ -133,8 +133,16 @@ def test_the_front_is_that_of_everything(load_of: str) -> None:
 
 
 def answered(**changes: object) -> PlanResult:
-    asked = {"num_users": 100, "think_time_s": 5.0, "slo": SLO, "gpus_from": GPUS, **CHAT, **QUICK, **changes}
-    return plan(Ask(models=(MODEL,), pp=1), PlanAsk(**asked)).result  # type: ignore[arg-type]
+    asked: dict[str, Any] = {
+        "num_users": 100,
+        "think_time_s": 5.0,
+        "slo": SLO,
+        "gpus_from": GPUS,
+        **CHAT,
+        **QUICK,
+        **changes,
+    }
+    return plan(Ask(models=(MODEL,), pp=1), PlanAsk(**asked)).result
 
 
 def usd_per_hour(result: PlanResult) -> float:
@@ -160,7 +168,7 @@ def test_a_looser_limit_never_costs_more() -> None:
 
 def test_a_cheaper_price_never_raises_the_best_cost() -> None:
     def least(usd: float) -> float:
-        asked = PlanAsk(num_users=300, slo=SLO, gpus_from=("h100-sxm5-80gb",), **CHAT, **QUICK)  # type: ignore[arg-type]
+        asked = PlanAsk(num_users=300, slo=SLO, gpus_from=("h100-sxm5-80gb",), **CHAT, **QUICK)
         return usd_per_hour(plan(Ask(models=(MODEL,)), asked, terms=Terms(usd_per_hour=usd)).result)
 
     costs = [least(usd) for usd in (0.5, 1.0, 3.0)]
@@ -183,7 +191,7 @@ def test_nothing_lossy_is_taken_unless_it_is_allowed() -> None:
 def test_what_cannot_be_met_is_said_and_exits_with_four() -> None:
     answer = plan(
         Ask(models=(MODEL,)),
-        PlanAsk(num_users=10, slo=parse_slo(("tpot=0.1ms",)), gpus_from=GPUS, **CHAT, **QUICK),  # type: ignore[arg-type]
+        PlanAsk(num_users=10, slo=parse_slo(("tpot=0.1ms",)), gpus_from=GPUS, **CHAT, **QUICK),
     )
     assert answer.exit_code == 4
     assert not answer.result.plans
@@ -212,7 +220,7 @@ def test_a_budget_that_is_too_small_names_the_one_that_would_do() -> None:
 
 
 def test_every_setup_is_a_plan_or_rejected_with_a_reason() -> None:
-    asked = PlanAsk(num_users=100, slo=SLO, **CHAT, num_shown=1000, **QUICK)  # type: ignore[arg-type]
+    asked = PlanAsk(num_users=100, slo=SLO, **CHAT, num_shown=1000, **QUICK)
     field, offered = field_of(asked, "llama3-70b")
     result = plan(Ask(models=("llama3-70b",)), asked).result
     assert result.num_setups == len(offered)
@@ -235,7 +243,7 @@ def test_spare_replicas_are_paid_and_do_not_serve() -> None:
 
 
 def test_headroom_is_load_that_the_limits_hold_for() -> None:
-    asked = PlanAsk(requests_per_s=10.0, headroom_fraction=0.5, slo=SLO, gpus_from=("l40s",), **CHAT, **QUICK)  # type: ignore[arg-type]
+    asked = PlanAsk(requests_per_s=10.0, headroom_fraction=0.5, slo=SLO, gpus_from=("l40s",), **CHAT, **QUICK)
     more = replace(asked, requests_per_s=15.0, headroom_fraction=0.0)
     one, other = (plan(Ask(models=(MODEL,)), each).result.plans[0] for each in (asked, more))
     assert one.replicas == other.replicas
@@ -247,11 +255,11 @@ def test_a_plan_that_is_sure_only_at_the_good_end_says_so() -> None:
     """A limit between the low end and the value of a setup's best."""
     field, offered = field_of(
         PlanAsk(num_users=1, slo=parse_slo(("tpot=1000s",)), gpus_from=("l40s",), **CHAT, **QUICK)
-    )  # type: ignore[arg-type]
+    )
     tpot = field.rig(offered[0]).with_replicas(1).tpot_s
     assert tpot is not None
     between = (tpot.low + tpot.value) / 2
-    asked = PlanAsk(num_users=1, slo=parse_slo((f"tpot={between * 1000:.6f}ms",)), gpus_from=("l40s",), **CHAT, **QUICK)  # type: ignore[arg-type]
+    asked = PlanAsk(num_users=1, slo=parse_slo((f"tpot={between * 1000:.6f}ms",)), gpus_from=("l40s",), **CHAT, **QUICK)
     result = plan(Ask(models=(MODEL,), tp=1, pp=1), asked).result
     assert not result.plans
     assert result.rejected[0].only_optimistic
@@ -265,7 +273,7 @@ def test_a_plan_that_is_sure_only_at_the_good_end_says_so() -> None:
 
 
 def test_a_capacity_is_the_most_clients_within_the_limits() -> None:
-    asked = PlanAsk(goal="goodput", slo=SLO, gpus_from=GPUS, **CHAT, **QUICK)  # type: ignore[arg-type]
+    asked = PlanAsk(goal="goodput", slo=SLO, gpus_from=GPUS, **CHAT, **QUICK)
     field, offered = field_of(asked)
     assert field.demand.kind is DemandKind.CAPACITY
     for setup in offered[:6]:
@@ -279,7 +287,7 @@ def test_a_capacity_is_the_most_clients_within_the_limits() -> None:
 
 
 def test_leaving_out_what_cannot_win_changes_no_plan_and_no_front() -> None:
-    asked = PlanAsk(num_users=100, think_time_s=5.0, slo=SLO, allow=("fp8",), **CHAT, **QUICK)  # type: ignore[arg-type]
+    asked = PlanAsk(num_users=100, think_time_s=5.0, slo=SLO, allow=("fp8",), **CHAT, **QUICK)
     ask = Ask(models=(MODEL,))
     result = plan(ask, asked).result
     field, offered = field_of(asked)
@@ -295,7 +303,7 @@ def test_leaving_out_what_cannot_win_changes_no_plan_and_no_front() -> None:
 
 
 def test_two_processes_answer_as_one() -> None:
-    asked = PlanAsk(num_users=100, slo=SLO, allow=("fp8",), **CHAT, num_confirmed=0)  # type: ignore[arg-type]
+    asked = PlanAsk(num_users=100, slo=SLO, allow=("fp8",), **CHAT, num_confirmed=0)
     one, two = (plan(Ask(models=(MODEL,), pp=1), replace(asked, num_workers=number)).result for number in (1, 2))
     assert one == two
 
@@ -357,7 +365,7 @@ def test_the_launch_command_names_every_choice() -> None:
 )
 def test_what_no_plan_can_have_is_refused(asked: dict[str, object], place: str) -> None:
     with pytest.raises(UsageError) as told:
-        plan(Ask(models=(MODEL,)), PlanAsk(**{**QUICK, **asked}))  # type: ignore[arg-type]
+        plan(Ask(models=(MODEL,)), PlanAsk(**{**QUICK, **asked}))
     assert told.value.place == place
     assert told.value.hint
 
