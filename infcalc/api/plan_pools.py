@@ -12,7 +12,7 @@ from infcalc.api.plan_nouns import Alternative
 from infcalc.api.plan_pool import over_cores
 from infcalc.errors import InfcalcError
 from infcalc.memory.kv import kv_components, sequence_bytes
-from infcalc.planning.pools import Pool, cheapest_split, rate_matched, transfer_s
+from infcalc.planning.pools import Pool, cheapest_split, first_token_s, rate_matched, transfer_s
 from infcalc.planning.replicas import most_kept
 from infcalc.roofline.curves import NETWORK_BYTES_PER_S, NETWORK_LATENCY_S
 from infcalc.units import format_seconds
@@ -146,7 +146,7 @@ def _named(number: int, one: Found) -> str:
 def _disaggregated(field: Field, priced: Sequence[Found], plain: float, num_workers: int | None) -> Alternative | None:
     """Return the cheapest pair of a prefill and a decode pool that keep up with the requests of the load."""
     tried = _foremost(priced, _SPLIT)
-    found = over_cores(field, _pair_parts, tried, num_workers=num_workers, few=4)
+    found = over_cores(field, pair_parts, tried, num_workers=num_workers, few=4)
     best: Alternative | None = None
     for one, first in zip(tried, found, strict=True):
         for other, second in zip(tried, found, strict=True):
@@ -159,7 +159,7 @@ def _disaggregated(field: Field, priced: Sequence[Found], plain: float, num_work
             (prefill_per_s, ttft_s, sent_s), (_, decode_per_s, tpot_s, rest_s) = first[0], second[1]
             if not prefill_per_s or not decode_per_s:
                 continue
-            wanted = _wanted_per_s(field, ttft_s + sent_s + rest_s)
+            wanted = _wanted_per_s(field, first_token_s(ttft_s, sent_s, 0.0, tpot_s) + rest_s)
             split = rate_matched(
                 Pool(usd_per_hour=_each_usd(one), capacity=prefill_per_s),
                 Pool(usd_per_hour=_each_usd(other), capacity=decode_per_s),
@@ -182,7 +182,7 @@ def _disaggregated(field: Field, priced: Sequence[Found], plain: float, num_work
                 plain_usd_per_hour=plain,
                 gain_factor=plain / split.usd_per_hour,
                 pays=pays,
-                ttft_s=ttft_s + sent_s,
+                ttft_s=first_token_s(ttft_s, sent_s, 0.0, tpot_s),
                 tpot_s=tpot_s,
                 kv_transfer_s=sent_s,
                 why=why,
@@ -198,9 +198,7 @@ def _wanted_per_s(field: Field, through_s: float) -> float:
     return demand.planned_users / (through_s + demand.think_time_s)
 
 
-def _pair_parts(
-    field: Field, one: Found
-) -> tuple[tuple[float, float, float], tuple[float, float, float, float]] | None:
+def pair_parts(field: Field, one: Found) -> tuple[tuple[float, float, float], tuple[float, float, float, float]] | None:
     """Return what a replica does as a prefill and as a decode replica.
 
     Prefill: requests per second within the limits on first tokens, the time to the first token, and what sending adds.

@@ -75,3 +75,12 @@ def transfer_s(kv_bytes: float, *, bytes_per_s: float, latency_s: float, exposed
     0.01343
     """
     return latency_s + exposed_fraction * kv_bytes / bytes_per_s
+
+
+def first_token_s(prefill_s: float, sent_s: float, queue_s: float, step_s: float) -> float:
+    """Return when a user sees the first token where decode is elsewhere: when the decode replica gives it.
+
+    >>> round(first_token_s(0.420, 0.012, 0.0, 0.018), 3)
+    0.45
+    """
+    return prefill_s + sent_s + queue_s + step_s
