@@ -79,6 +79,11 @@ COMMANDS = (
         module="infcalc.cli.prefix_cache",
     ),
     Command(
+        name="what-if",
+        question="Does feature X pay here, at equal GPUs?",
+        module="infcalc.cli.what_if",
+    ),
+    Command(
         name="launch",
         question="What do I paste to start it, and why each option?",
         module="infcalc.cli.launch",
@@ -110,7 +115,7 @@ SECTIONS = (
     ("How fast is it, and what bounds it?", ("roofline", "estimate", "speculate")),
     ("What happens under load?", ("workload", "simulate")),
     ("What does a mechanism save?", ("batching", "paging", "prefix-cache")),
-    ("What shall I rent and run?", ("plan", "launch")),
+    ("What shall I rent and run?", ("plan", "what-if", "launch")),
     ("Can I trust it?", ("compare", "validate", "lab")),
     ("What does it know?", ("models", "gpus", "show", "example", "completion")),
 )

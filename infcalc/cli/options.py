@@ -894,6 +894,19 @@ PLANNING = (
     ),
 )
 
+FEATURES = (
+    Option(
+        name="feature",
+        flags=("--feature",),
+        kind=_Texts,
+        default=None,
+        help="Only these: fp8-weights, int4-weights, fp8-kv, int4-kv, prefix-cache, speculation, tp-doubled, "
+        "expert-parallel, dp-attention, disaggregation, chunk-halved, chunk-doubled, static-batching, contiguous-kv, "
+        "naive-attention, no-kv-cache. Repeatable, or with commas. [all]",
+        group="Question",
+    ),
+)
+
 CATALOG = (
     Option(
         name="catalog",

@@ -196,6 +196,14 @@ BARE = {
     ),
     **dict.fromkeys(words("share share_per_replica"), "clients or requests per second, by the kind of the load"),
     **dict.fromkeys(words("gain_factor saving_factor total_factor"), "a ratio of two equal units"),
+    **dict.fromkeys(
+        words(
+            "throughput_factor throughput_factor_low throughput_factor_high tpot_factor tpot_factor_low "
+            "tpot_factor_high ttft_factor e2e_factor usd_per_million_factor usd_per_million_factor_low "
+            "usd_per_million_factor_high"
+        ),
+        "a ratio, by the contract",
+    ),
     "capacity": "of a load, in the unit that the load has: requests per second, or users",
     "requests_per_s_per_replica": "requests per second, of each",
 }

@@ -1,0 +1,139 @@
+"""Features with and without: the same answer as two simulations, verdicts by the band, and what cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from infcalc.api.deployment import Ask
+from infcalc.api.simulating import simulate
+from infcalc.api.simulation_ask import SimulationAsk
+from infcalc.api.what_if import THROUGHPUT_BAND, TPOT_BAND, features_of, verdict_of, what_if
+from infcalc.api.what_if_nouns import Factor, Feature, FeatureRow, Verdict
+from infcalc.api.workload_ask import WorkloadAsk
+from infcalc.errors import UsageError
+from tests import measured
+
+factor_bands = measured.script("factor_bands")
+
+SMALL = Ask(models=("llama3-8b",), gpus=("h100",), num_gpus=1)
+LOAD = WorkloadAsk(num_clients=16, num_requests=60, input_tokens="600", output_tokens="100")
+MOE = Ask(models=("qwen3-30b-a3b",), gpus=("h100",), num_gpus=2)
+
+
+def row(feature: Feature, ask: Ask = SMALL, asked: SimulationAsk | None = None) -> FeatureRow:
+    return what_if(ask, asked or SimulationAsk(load=LOAD), features=(str(feature),)).result.rows[0]
+
+
+def test_factors_are_those_of_two_simulations() -> None:
+    found = row(Feature.FP8_WEIGHTS)
+    with_it = Ask(models=("llama3-8b",), gpus=("h100",), num_gpus=1, weights="fp8")
+    on, off = (simulate(ask, SimulationAsk(load=LOAD)).result for ask in (with_it, SMALL))
+    assert found.throughput_factor == on.output_tokens_per_s / off.output_tokens_per_s
+    assert on.tpot_s is not None
+    assert off.tpot_s is not None
+    assert found.tpot_factor == on.tpot_s.mean / off.tpot_s.mean
+    assert found.usd_per_million_factor == pytest.approx(1 / found.throughput_factor)
+    assert on.usd_per_million_output_tokens is not None
+    assert off.usd_per_million_output_tokens is not None
+    ratio = on.usd_per_million_output_tokens / off.usd_per_million_output_tokens
+    assert found.usd_per_million_factor == pytest.approx(ratio)
+
+
+def test_what_is_on_already_changes_nothing() -> None:
+    on = Ask(models=("llama3-8b",), gpus=("h100",), num_gpus=1, weights="fp8", kv_dtypes=("fp8",))
+    for feature in (Feature.FP8_WEIGHTS, Feature.FP8_KV):
+        found = row(feature, on)
+        assert found.verdict is Verdict.SAME
+        assert found.throughput_factor in {None, 1.0}
+
+
+def test_either_side_has_as_many_gpus() -> None:
+    one = row(Feature.TP_DOUBLED)
+    assert one.num_gpus == 2
+    two = row(Feature.TP_DOUBLED, asked=SimulationAsk(load=LOAD, num_replicas=2))
+    assert two.num_gpus == 2
+    assert two.throughput_factor == one.throughput_factor
+
+
+def test_lessons_cost() -> None:
+    for feature in (Feature.NO_KV_CACHE, Feature.STATIC_BATCHING):
+        assert row(feature).verdict is Verdict.COSTS
+    naive = row(Feature.NAIVE_ATTENTION)
+    assert naive.ttft_factor is not None
+    assert naive.ttft_factor > 1
+    assert naive.throughput_factor is not None
+    assert naive.throughput_factor < 1
+
+
+def test_a_prefix_cache_pays_where_prompts_share() -> None:
+    none = row(Feature.PREFIX_CACHE)
+    assert none.verdict is Verdict.CANNOT
+    assert "--shared-prefix" in none.why
+    shared = WorkloadAsk(num_clients=64, num_requests=200, shared_prefix="tokens=4000", output_tokens="20")
+    found = row(Feature.PREFIX_CACHE, asked=SimulationAsk(load=shared))
+    assert found.verdict is Verdict.PAYS
+    assert "hits 0 -> " in found.why
+
+
+@pytest.mark.parametrize(
+    ("feature", "ask", "why"),
+    [
+        (Feature.EXPERT_PARALLEL, SMALL, "mixture of experts"),
+        (Feature.DP_ATTENTION, SMALL, "mixture of experts"),
+        (Feature.DISAGGREGATION, SMALL, "one GPU has no second for decode"),
+    ],
+)
+def test_what_cannot_be_says_why(feature: Feature, ask: Ask, why: str) -> None:
+    found = row(feature, ask)
+    assert found.verdict is Verdict.CANNOT
+    assert why in found.why
+    assert found.throughput_factor is None
+
+
+def test_experts_and_attention_ranks_are_compared_on_a_mixture() -> None:
+    for feature in (Feature.EXPERT_PARALLEL, Feature.DP_ATTENTION, Feature.DISAGGREGATION):
+        assert row(feature, MOE).throughput_factor is not None
+
+
+def test_an_open_load_is_judged_by_its_waits() -> None:
+    asked = SimulationAsk(
+        load=WorkloadAsk(requests_per_s=4.0, num_requests=100, input_tokens="600", output_tokens="100")
+    )
+    answer = what_if(SMALL, asked, features=("fp8-weights",))
+    found = answer.result.rows[0]
+    assert answer.result.judged_by == "time of a request"
+    assert found.throughput_factor == found.usd_per_million_factor == 1
+    assert found.e2e_factor is not None
+    assert found.e2e_factor < 1
+
+
+def test_a_verdict_goes_by_the_whole_band() -> None:
+    for value, low, high, verdict in (
+        (1.5, 1.1, 2.0, Verdict.PAYS),
+        (1.1, 0.9, 1.3, Verdict.MAY_PAY),
+        (1.01, 0.9, 1.1, Verdict.SAME),
+        (0.9, 0.7, 1.1, Verdict.MAY_COST),
+        (0.5, 0.4, 0.6, Verdict.COSTS),
+    ):
+        assert verdict_of(Factor(value=value, low=low, high=high)) is verdict
+
+
+def test_features_are_named() -> None:
+    assert features_of(()) == tuple(Feature)
+    assert features_of(("FP8_KV", "speculation")) == (Feature.FP8_KV, Feature.SPECULATION)
+    with pytest.raises(UsageError, match="'turbo' is not a feature"):
+        features_of(("turbo",))
+
+
+def test_the_bands_of_factors_are_those_of_published_pairs() -> None:
+    for quantity, stated in (("tpot_s", TPOT_BAND), ("output_tokens_per_s", THROUGHPUT_BAND)):
+        found = factor_bands.errors(measured.runs(), measured.cases(), quantity)
+        assert len(found) > 50
+        assert factor_bands.band(found) == pytest.approx(stated, abs=0.005), "stale: run scripts/factor_bands.py"
+
+
+def test_what_does_not_fit_as_it_is_asks_for_no_features() -> None:
+    answer = what_if(Ask(models=("llama3-70b",), gpus=("h100",), num_gpus=1))
+    assert answer.exit_code == 3
+    assert answer.result.rows == ()
+    assert answer.result.missing_bytes > 0
