@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ROOT = Path(__file__).resolve().parent.parent
-TEXTS = (*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md")))
+TEXTS = (*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md")))
 
 
 def load_renderer() -> ModuleType:
@@ -49,14 +49,14 @@ def text_of(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", render_docs.pages(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", render_docs.pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_output_blocks_are_current(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = render_docs.main(["--check", str(path)])
 
     assert code == 0, f"stale: run `make docs`\n{capsys.readouterr().out}"
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_page_shows_a_bug(path: Path) -> None:
     assert not re.search(r"^(?:bug: |Traceback )", path.read_text(encoding="utf-8"), re.MULTILINE)
 
@@ -217,10 +217,10 @@ def test_every_key_of_a_model_entry_is_documented(noun: Any) -> None:  # noqa: A
 
 
 def test_every_precision_and_format_is_documented() -> None:
-    catalog, formulas = text_of("docs/catalog.md"), text_of("docs/formulas.md")
+    catalog, concept = text_of("docs/catalog.md"), text_of("docs/concepts/kv-bytes.md")
 
     assert not [name for name in PRECISIONS if f"`{name}`" not in catalog]
-    assert not [name for name in KV_FORMATS if f"`{name}`" not in formulas]
+    assert not [name for name in KV_FORMATS if f"`{name}`" not in concept]
 
 
 def test_bold_figures_of_the_folklore_table_are_printed_in_their_section() -> None:
@@ -238,7 +238,7 @@ def test_bold_figures_of_the_folklore_table_are_printed_in_their_section() -> No
         assert not [figure for figure in figures if not re.search(rf"(?<![\d.,]){re.escape(figure)}", printed)], row
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
