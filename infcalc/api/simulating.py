@@ -77,6 +77,10 @@ def simulate(
 
             for policy in policies:
                 check_drafts(policy)
+        if asked.pools is not None:
+            from infcalc.api.disaggregation_ask import check_hands_over  # noqa: PLC0415 - only with pools
+
+            check_hands_over(policies[0])
     first = asked.load if asked.sweep is None else at(asked.load, asked.sweep.variable, asked.sweep.values[0])
     traced = traced_of(with_defaults(first))
     if asked.load.save_trace is not None:
@@ -134,7 +138,7 @@ def _at_place(
     from infcalc.api import simulation_words as words  # noqa: PLC0415 - numpy
 
     described = place.described()
-    if not described.fits:
+    if not place.fits:
         return described, [], [], []
     asked = place.asked
     if asked.sweep is not None:
@@ -149,12 +153,18 @@ def _at_place(
         result, ran = _compared(place, described, traced, executor, progress)
     else:
         ran = place.run(policies[0], traced.trace, progress)
-        result = place.filled(described, ran, compare=() if ran.plain is None else _side_by_side([ran]))
+        compare = () if ran.plain is None else _side_by_side([ran])
+        if place.pools is not None:
+            from infcalc.api.plain_beside import judged  # noqa: PLC0415 - only with pools
+
+            told = judged(ran.result, place, policies[0], traced.trace, progress)
+            ran = replace(ran, result=replace(ran.result, disaggregation=told))
+        result = place.filled(described, ran, compare=compare)
     if asked.save_requests is not None:
         from infcalc.api.simulation_saving import save_requests  # noqa: PLC0415
 
         save_requests(ran, asked.save_requests)
-    found = words.explanations_of(result, place, ran) if explain else []
+    found = words.explanations_of(place, ran) if explain else []
     return result, words.notes_of(result, place, ran), words.doubts_of(result, ran), found
 
 
@@ -187,7 +197,7 @@ def _asked_inputs(asked: SimulationAsk, result: SimulationResult, traced: Traced
     said = asked.compared or asked.policy
     names = ", ".join(asked.compared) if asked.compared else str(result.policy or asked.policy or "")
     found = [*loaded, Input(name="policy", value=names, origin="given" if said else "the engine's own")]
-    found.append(_given("replicas", result.num_replicas, asked.num_replicas))
+    found += _replicas(asked, result)
     if result.num_lanes > 1:
         found.append(_given("router", str(router_of(asked)), asked.router))
     if asked.sweep is not None:
@@ -198,6 +208,28 @@ def _asked_inputs(asked: SimulationAsk, result: SimulationResult, traced: Traced
     if asked.contiguous:
         found.append(Input(name="paging", value="off", origin="given (--contiguous)"))
     return tuple(found)
+
+
+def _replicas(asked: SimulationAsk, result: SimulationResult) -> list[Input]:
+    """Return how many replicas serve: so many, so many of either kind, or as many as a rule says."""
+    rule, pools = asked.scaling, asked.pools
+    if rule is not None:
+        written = f"min={rule.num_least},max={rule.num_most},{rule.gauge}={rule.above:g},below={rule.below:g}"
+        return [Input(name="autoscale", value=written, origin="given (--autoscale)")]
+    if pools is None:
+        return [_given("replicas", result.num_replicas, asked.num_replicas)]
+    link = pools.link.bytes_per_s
+    told = result.disaggregation
+    speed = (told.link.bytes_per_s if told is not None else link) or 0.0
+    found = [
+        _given("prefill_replicas", pools.num_prefill, pools.num_prefill),
+        _given("decode_replicas", pools.num_decode, pools.num_decode),
+        _given("kv_link", f"{speed / 1e9:g} GB/s", link),
+    ]
+    for name, tp in (("prefill_tp", pools.prefill_tp), ("decode_tp", pools.decode_tp)):
+        if tp is not None:
+            found.append(_given(name, tp, tp))
+    return found
 
 
 def _given(name: str, value: object, given: object) -> Input:

@@ -13,9 +13,11 @@ from infcalc.frozen import frozen
 from infcalc.simulation.routing import RouterKind
 
 if TYPE_CHECKING:
+    from infcalc.api.disaggregation_ask import PoolsAsk
     from infcalc.api.drafting import DraftAsk
     from infcalc.api.objectives import Objective
     from infcalc.api.sweeping import Sweep
+    from infcalc.simulation.scaling import ScalingRule
 
 DEFAULT_REQUESTS = 1000
 DEFAULT_ARRIVALS = "poisson:rate=3"
@@ -34,7 +36,8 @@ class SimulationAsk:
     ``policy``: who computes what in a step, as the engine does without it; ``compared`` are several, side by side.
     ``contiguous``: under static and continuous batching each request reserves the longest sequence, as engines without
     paging do. Without ``keep_requests`` nothing is kept of each request but samples: the same answer in less memory.
-    ``slo`` are limits that each request is held to (``ttft=500ms``), or of a percentile (``ttft-p95=1s``).
+    ``pools``: prefill and decode on replicas of their own. ``scaling``: replicas that come and go. ``slo`` are limits
+    that each request is held to (``ttft=500ms``), or of a percentile (``ttft-p95=1s``).
     """
 
     load: WorkloadAsk = WorkloadAsk()
@@ -49,6 +52,8 @@ class SimulationAsk:
     slo: tuple[Objective, ...] = ()
     sweep: Sweep | None = None
     save_requests: str | None = None
+    pools: PoolsAsk | None = None
+    scaling: ScalingRule | None = None
     keep_requests: bool = True
     draft: DraftAsk | None = None
     """How answers are drafted; None: a token at a time."""
@@ -65,7 +70,8 @@ def check_simulation(asked: SimulationAsk) -> None:
         raise UsageError("a policy beside several", place="--policy", hint="name all in --compare, or one in --policy")
     if asked.sweep is not None:
         _check_sweep(asked, asked.sweep)
-    _check_draft(asked.draft)
+    _check_draft(asked)
+    _check_fleet(asked)
     for one in asked.slo:
         if one.quantity not in _OF_REQUESTS:
             raise UsageError(
@@ -93,11 +99,30 @@ def _check_saving(asked: SimulationAsk) -> None:
         raise UsageError("requests of several runs", place="--save-requests", hint="simulate one alone to save it")
 
 
-def _check_draft(draft: DraftAsk | None) -> None:
-    if draft is not None:
-        from infcalc.api.drafted_load import check_drafted  # noqa: PLC0415 - only with drafts
+def _check_draft(asked: SimulationAsk) -> None:
+    if asked.draft is None:
+        return
+    from infcalc.api.drafted_load import check_drafted  # noqa: PLC0415 - only with drafts
 
-        check_drafted(draft)
+    check_drafted(asked.draft)
+    other = "--prefill-replicas" if asked.pools is not None else "--autoscale" if asked.scaling is not None else None
+    if other is not None:
+        raise UsageError(
+            "drafting where prefill and decode are apart, or replicas come and go, is not simulated",
+            place=other,
+            hint="leave out the options of drafting, or this one",
+        )
+
+
+def _check_fleet(asked: SimulationAsk) -> None:
+    if asked.pools is not None:
+        from infcalc.api.disaggregation_ask import check_pools  # noqa: PLC0415 - only with pools
+
+        check_pools(asked, asked.pools)
+    if asked.scaling is not None:
+        from infcalc.api.scaling_ask import check_scaling  # noqa: PLC0415 - only where replicas come and go
+
+        check_scaling(asked)
 
 
 def _check_sweep(asked: SimulationAsk, sweep: Sweep) -> None:

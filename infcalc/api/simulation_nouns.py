@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
+    from infcalc.api.disaggregation_nouns import Disaggregation
     from infcalc.api.objectives import Outcome
     from infcalc.api.replicas import Policy
+    from infcalc.api.scaling_nouns import Scaling
     from infcalc.api.sweeping import Variable
     from infcalc.simulation.routing import RouterKind
     from infcalc.simulation.summary import TimeSummary
@@ -32,6 +34,8 @@ class Moment:
     slot_utilization_fraction: float
     num_waiting: float
     output_tokens_per_s: float
+    num_replicas: float | None = None
+    """That take requests, where they come and go."""
 
 
 @frozen
@@ -91,6 +95,10 @@ class RunResult:
     """The same of whole requests (mean end-to-end time), queue included."""
     speedup_throughput: float | None = None
     """Tokens per second with drafting over those without."""
+    disaggregation: Disaggregation | None = None
+    """Where prefill and decode are in pools of their own."""
+    scaling: Scaling | None = None
+    """Where replicas come and go."""
 
 
 @frozen

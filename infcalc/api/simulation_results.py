@@ -148,7 +148,7 @@ def _kv_usage(gathered: Gathered, lasted_ps: int) -> Use:
 
 
 def _slots(gathered: Gathered, setting: Setting, lasted_ps: int) -> float:
-    slots = setting.num_lanes * setting.seating.max_num_seqs
+    slots = setting.num_slots
     if not lasted_ps:
         return 0.0
     if _drains(setting):
@@ -168,7 +168,7 @@ def _over_time(gathered: Gathered, setting: Setting, start_ps: int, end_ps: int)
     step_ps = (end_ps - start_ps) / _STRETCHES
     held, live = (np.diff(total) / step_ps for total in summed_until(gathered.replicas, edges))
     blocks = sum(one.num_blocks for one in gathered.replicas)
-    slots = setting.num_lanes * setting.seating.max_num_seqs
+    slots = setting.num_slots
     done = gathered.finished
     if _drains(setting):
         live = np.diff(_passed(done.scheduled_ps, edges) - _passed(done.last_token_ps, edges)) / step_ps

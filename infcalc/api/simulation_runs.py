@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,12 +25,13 @@ from infcalc.simulation.request import Request
 from infcalc.simulation.routing import Router, RouterKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from infcalc.api.simulation_load import Load
     from infcalc.scheduling.scheduler import Scheduler
     from infcalc.simulation.chance import AcceptanceChance
     from infcalc.simulation.front_end import FrontEndTimes
+    from infcalc.simulation.records import RequestRecord
     from infcalc.simulation.timing import StepTimer
     from infcalc.workload.trace import Ints
 
@@ -66,6 +67,11 @@ class Setting:
     def reserves(self) -> bool:
         """Whether the policy keeps room for the longest answer from the start."""
         return self.policy in _RESERVING
+
+    @property
+    def num_slots(self) -> int:
+        """Requests that may run at once on all lanes."""
+        return self.num_lanes * self.seating.max_num_seqs
 
 
 def run_of(setting: Setting, load: Load, progress: Progress | None = None) -> Gathered:
@@ -142,23 +148,20 @@ def allowed_tokens(setting: Setting, load: Load) -> Ints | None:
 
 
 def _every_step(setting: Setting, load: Load, progress: Progress | None) -> Gathered:
-    waits: list[int] = []
     seating = seating_of(setting)
-    schedulers = [scheduler_of(setting.policy, seating) for _ in range(setting.num_lanes)]
-    replicas = [
-        Replica(scheduler, setting.timer, waited=waits.append, chance=setting.chance) for scheduler in schedulers
-    ]
-    meters = [StepMeter(scheduler.num_blocks) for scheduler in schedulers]
-    num_steps = 0
-
-    def observe(place: int, step: StepRecord) -> None:
-        nonlocal num_steps
-        meters[place].take(step)
-        num_steps += 1
-        if progress is not None and num_steps % _STEPS_BETWEEN == 0:
-            progress(len(fleet.records), len(requests))
-
     requests = requests_of(load, allowed_tokens(setting, load))
+    books = Books(len(requests), progress)
+    replicas = [
+        books.opened(
+            Replica(
+                scheduler_of(setting.policy, seating),
+                setting.timer,
+                waited=books.waits.append,
+                chance=setting.chance,
+            )
+        )
+        for _ in range(setting.num_lanes)
+    ]
     fleet = Fleet(
         replicas,
         requests,
@@ -166,35 +169,70 @@ def _every_step(setting: Setting, load: Load, progress: Progress | None) -> Gath
         router=Router(setting.router, setting.num_lanes),
         front_end=setting.front_end,
         sessions=load.sessions.tolist(),
-        observe=observe,
+        observe=books.observe,
         num_locked=setting.num_locked,
     )
-    partial = False
-    try:
-        records = fleet.run()
-    except KeyboardInterrupt:
-        partial = True
-    else:
-        _check(requests, fleet, records)
-    busy_ps = sum(door.busy_ps for door in fleet.front_ends)
-    values, counts = np.unique(np.array(waits, dtype=np.int64), return_counts=True)
-    # As often as it came up, one request each time.
-    runs = np.stack([values, np.zeros_like(values), (counts << TIMES_BITS) + 1], axis=1)
-    return Gathered(
-        sent_ps=np.array([-1 if moment is None else moment for moment in fleet.sent_ps], dtype=np.int64),
-        finished=finished_of(fleet.records),
-        reasons={one.index: one.reason for one in fleet.records if one.outcome is Outcome.REJECTED},
-        num_aborted=sum(one.outcome is Outcome.ABORTED for one in fleet.records),
-        interval_runs=runs.reshape(-1),
-        replicas=tuple(
-            meter.totals(scheduler.num_preemptions) for meter, scheduler in zip(meters, schedulers, strict=True)
-        ),
-        placed=np.array([-1 if place is None else place for place in fleet.placed], dtype=np.int64),
-        front_end_busy_fraction=busy_ps / max(1, fleet.now_ps) / setting.num_lanes,
-        end_ps=fleet.now_ps,
-        partial=partial,
-        rounds=summed([replica.rounds for replica in replicas]),
-    )
+    return books.gathered(fleet, requests)
+
+
+_Served = TypeVar("_Served", bound=Replica)
+
+
+class Books:
+    """What is written down while a fleet computes every step; ``gathered`` runs it and closes the books."""
+
+    def __init__(self, num_requests: int, progress: Progress | None) -> None:
+        self.waits: list[int] = []
+        self.replicas: list[Replica] = []
+        self._num_requests = num_requests
+        self._progress = progress
+        self._num_steps = 0
+        self._records: Sequence[RequestRecord] = ()
+        self._meters: list[StepMeter] = []
+
+    def opened(self, replica: _Served) -> _Served:
+        """Return a replica with which steps are counted under the next place."""
+        self.replicas.append(replica)
+        self._meters.append(StepMeter(replica.scheduler.num_blocks))
+        return replica
+
+    def observe(self, place: int, step: StepRecord) -> None:
+        """Take in a step."""
+        self._meters[place].take(step)
+        self._num_steps += 1
+        if self._progress is not None and self._num_steps % _STEPS_BETWEEN == 0:
+            self._progress(len(self._records), self._num_requests)
+
+    def gathered(self, fleet: Fleet, requests: list[Request]) -> Gathered:
+        """Return the run of a fleet; one that Ctrl-C breaks off is marked ``partial``."""
+        self._records = fleet.records
+        partial = False
+        try:
+            records = fleet.run()
+        except KeyboardInterrupt:
+            partial = True
+        else:
+            _check(requests, fleet, records)
+        busy_ps = sum(door.busy_ps for door in fleet.front_ends)
+        values, counts = np.unique(np.array(self.waits, dtype=np.int64), return_counts=True)
+        # As often as it came up, one request each time.
+        runs = np.stack([values, np.zeros_like(values), (counts << TIMES_BITS) + 1], axis=1)
+        return Gathered(
+            sent_ps=np.array([-1 if moment is None else moment for moment in fleet.sent_ps], dtype=np.int64),
+            finished=finished_of(fleet.records),
+            reasons={one.index: one.reason for one in fleet.records if one.outcome is Outcome.REJECTED},
+            num_aborted=sum(one.outcome is Outcome.ABORTED for one in fleet.records),
+            interval_runs=runs.reshape(-1),
+            replicas=tuple(
+                meter.totals(replica.scheduler.num_preemptions)
+                for meter, replica in zip(self._meters, self.replicas, strict=True)
+            ),
+            placed=np.array([-1 if place is None else place for place in fleet.placed], dtype=np.int64),
+            front_end_busy_fraction=busy_ps / max(1, fleet.now_ps) / len(fleet.front_ends),
+            end_ps=fleet.now_ps,
+            partial=partial,
+            rounds=summed([replica.rounds for replica in self.replicas]),
+        )
 
 
 def _check(requests: list[Request], fleet: Fleet, records: tuple[object, ...]) -> None:

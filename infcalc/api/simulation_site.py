@@ -15,10 +15,13 @@ from infcalc.api.simulation_nouns import RunResult, SimulationResult
 from infcalc.api.simulation_results import outcomes_of, result_of
 from infcalc.api.simulation_runs import Setting, run_of
 from infcalc.frozen import frozen
+from infcalc.simulation.batch_shape import PS_PER_S
 from infcalc.units import HOURS_PER_MONTH
 
 if TYPE_CHECKING:
     from infcalc.api.costing import Rent, Terms
+    from infcalc.api.disaggregation import PoolsPlace
+    from infcalc.api.disaggregation_ask import PoolsAsk
     from infcalc.api.drafted_load import DraftedLoad
     from infcalc.api.objectives import Outcome
     from infcalc.api.replicas import Policy
@@ -62,16 +65,41 @@ class Place:
     drafted_timer: StepTimer | None = None
     plain_seats: Seats | None = None
     """Without what a drafter takes."""
+    pools: PoolsPlace | None = None
+    """Where prefill and decode are apart; all else here is then that of decode."""
 
     @property
     def num_replicas(self) -> int:
-        """How many stand behind the router."""
+        """How many stand behind the router; of those that come and go, how many there may be."""
+        if self.pools is not None:
+            return self.pools.prefill.num_replicas + self.pools.decode.num_replicas
+        if self.asked.scaling is not None:
+            return self.asked.scaling.num_most
         return self.asked.num_replicas or 1
 
     @property
     def num_lanes(self) -> int:
         """Parts of all of them that take steps on their own."""
+        if self.pools is not None:
+            return self.pools.prefill.num_lanes + self.pools.decode.num_lanes
         return self.num_replicas * self.seats.lanes_per_replica
+
+    @property
+    def num_gpus(self) -> int:
+        """Of all replicas."""
+        if self.pools is not None:
+            return self.pools.num_gpus
+        return self.site.deployment.parallelism.num_gpus * self.num_replicas
+
+    @property
+    def fits(self) -> bool:
+        """Whether every replica holds its model and a request."""
+        return not self.missing_bytes
+
+    @property
+    def missing_bytes(self) -> int:
+        """What is missing per GPU."""
+        return self.seats.missing_bytes if self.pools is None else self.pools.missing_bytes
 
     def run(self, policy: Policy, trace: Trace, progress: Progress | None) -> Ran:
         """Return one run; with drafting also what the same requests see without it."""
@@ -108,22 +136,54 @@ class Place:
             chance=None if drafted is None else drafted.chance(asked.load.seed or 0),
         )
         load = load_of(trace, limit_of(self.site.deployment))
-        gathered = run_of(setting, load, progress)
-        cost = usd_per_s(self.rent, self.terms, parallelism.num_gpus * self.num_replicas)
+        if asked.scaling is not None:
+            return self._scaled(setting, load, progress)
+        told = None
+        if self.pools is not None:
+            from infcalc.api.disaggregation import run_pools, setting_of  # noqa: PLC0415 - only with pools
+
+            setting = setting_of(setting, self.pools)
+            gathered, told = run_pools(setting, load, progress)
+        else:
+            gathered = run_of(setting, load, progress)
+        cost = usd_per_s(self.rent, self.terms, self.num_gpus)
         result = result_of(gathered, load, setting, slo=asked.slo, usd_per_s=cost)
+        if drafted is not None:
+            result = with_rounds(result, gathered.rounds, drafted)
         return Ran(
             setting=setting,
             load=load,
             gathered=gathered,
-            result=result if drafted is None else with_rounds(result, gathered.rounds, drafted),
+            result=result if told is None else replace(result, disaggregation=told),
             slo=outcomes_of(gathered, setting, asked.slo),
+        )
+
+    def _scaled(self, setting: Setting, load: Load, progress: Progress | None) -> Ran:
+        """Return a run whose replicas come and go, at the cost of those that were there."""
+        from infcalc.api.scaled import run_scaled, scaled_result  # noqa: PLC0415 - only where replicas come and go
+
+        rule, asked = self.asked.scaling, self.asked
+        if rule is None:
+            raise AssertionError("replicas come and go by a rule")
+        num_gpus = self.site.deployment.parallelism.num_gpus
+        ran = run_scaled(setting, load, rule, lanes=self.seats.lanes_per_replica, num_gpus=num_gpus, progress=progress)
+        of_one = usd_per_s(self.rent, self.terms, 1)
+        lasted_s = ran.fleet.now_ps / PS_PER_S
+        mean = of_one * ran.paid_gpu_s / lasted_s if of_one is not None and lasted_s else None
+        result = result_of(ran.gathered, load, ran.setting, slo=asked.slo, usd_per_s=mean)
+        return Ran(
+            setting=ran.setting,
+            load=load,
+            gathered=ran.gathered,
+            result=scaled_result(ran, result, of_one),
+            slo=outcomes_of(ran.gathered, ran.setting, asked.slo),
         )
 
     def described(self) -> SimulationResult:
         """Return the result without a run."""
         deployment, seating = self.site.deployment, self.seats.seating
         pace = None if self.machinery is None else self.machinery.pace
-        hours = HOURS_PER_MONTH * deployment.parallelism.num_gpus * self.num_replicas
+        hours = HOURS_PER_MONTH * self.num_gpus
         rent = None if self.machinery is None else self.rent
         return SimulationResult(
             model=deployment.model.name,
@@ -135,8 +195,8 @@ class Place:
             engine=deployment.rules.engine,
             engine_version=deployment.rules.version,
             kv_dtype=self.site.form.name,
-            fits=not self.seats.missing_bytes,
-            missing_bytes=self.seats.missing_bytes,
+            fits=self.fits,
+            missing_bytes=self.missing_bytes,
             cache_tokens=seating.cache_tokens,
             max_num_seqs=seating.max_num_seqs,
             usd_per_month=None if rent is None else rent.usd_per_hour * hours,
@@ -155,6 +215,8 @@ class Place:
 
 def place_of(site: Site, asked: SimulationAsk, terms: Terms, trace: Trace) -> Place:
     """Return a deployment as the requests of a trace find it."""
+    if asked.pools is not None:
+        return _place_of_pools(site, asked, asked.pools, terms, trace)
     mean_tokens = float((trace.input_tokens + trace.output_tokens).mean())
     limit = limit_of(site.deployment)
     mean = min(limit, max(2, round(mean_tokens)))
@@ -175,4 +237,20 @@ def place_of(site: Site, asked: SimulationAsk, terms: Terms, trace: Trace) -> Pl
         drafted=drafted,
         drafted_timer=drafted.timer(machinery.machine) if drafted is not None and machinery is not None else None,
         plain_seats=None if drafted is None else seats_of(site, asked, mean),
+    )
+
+
+def _place_of_pools(site: Site, asked: SimulationAsk, pools: PoolsAsk, terms: Terms, trace: Trace) -> Place:
+    from infcalc.api.disaggregation import pools_place  # noqa: PLC0415 - only with pools
+
+    both = pools_place(site, asked, pools, trace)
+    decode = both.decode
+    return Place(
+        site=decode.site,
+        asked=asked,
+        terms=terms,
+        rent=rent_of(site.deployment.gpu, terms),
+        seats=decode.seats,
+        machinery=None if both.missing_bytes else decode.machinery,
+        pools=both,
     )

@@ -105,7 +105,8 @@ def tasks_of(place: Place, trace: Trace) -> tuple[RunTask, ...]:
 
 
 def _expected_s(place: Place, policy: Policy, num_requests: int) -> float:
-    quick = policy in _IN_AGGREGATE and not place.asked.step_by_step
+    every_step = place.asked.step_by_step or place.pools is not None or place.asked.scaling is not None
+    quick = policy in _IN_AGGREGATE and not every_step
     return num_requests / (_REQUESTS_PER_S if quick else _STEPPED_REQUESTS_PER_S)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from infcalc.api import fleet_words as words
 from infcalc.spec.explain import Explanation, Input
 from infcalc.units import format_seconds
 
@@ -36,7 +37,13 @@ def notes_of(result: SimulationResult, place: Place, ran: Ran) -> list[str]:
     if reserving:
         what = "the longest sequence" if place.asked.contiguous else "the longest answer of all"
         found.append(f"static and continuous batching keep room for {what} from the start, as without paging")
-    if result.num_lanes > 1:
+    if place.pools is not None:
+        from infcalc.api.disaggregation import HANDOVERS  # noqa: PLC0415 - only with pools
+
+        found += words.pool_notes(place.pools, result.router, HANDOVERS[policy])
+    elif place.asked.scaling is not None:
+        found += words.scaling_notes(place.asked.scaling)
+    if result.num_lanes > 1 and place.pools is None:
         found.append(_lanes(result, place))
     if not place.asked.keep_requests and len(ran.gathered.finished.num_preemptions):
         found.append(
@@ -61,13 +68,15 @@ def _lanes(result: SimulationResult, place: Place) -> str:
         if place.site.deployment.model.has_experts and place.site.deployment.parallelism.dp > 1:
             kind = f"{result.num_replicas} x {per} lanes, whose ranks step together,"
     else:
-        kind = f"{result.num_lanes} replicas"
+        kind = f"{'up to ' if place.asked.scaling is not None else ''}{result.num_lanes} replicas"
     return f"{kind} behind a router: {result.router}, {result.router.meaning}"
 
 
 def doubts_of(result: SimulationResult, ran: Ran) -> list[str]:
     """Return what a reader must be warned of."""
     found = [f"SLO: {one.text}" for one in result.slo if not one.met]
+    if result.disaggregation is not None:
+        found += words.pool_doubts(result.disaggregation)
     runs: tuple[RunResult, ...] = result.compare or (ran.result,)
     for run in runs:
         if run.partial:
@@ -107,7 +116,7 @@ def _rejected(run: RunResult, ran: Ran) -> str:
     return f"{run.rejected:,} of {run.requests:,} requests were rejected: {why}"
 
 
-def explanations_of(result: SimulationResult, place: Place, ran: Ran) -> list[Explanation]:
+def explanations_of(place: Place, ran: Ran) -> list[Explanation]:
     """Return how the figures of the shown run came about."""
     done, run = ran.gathered.finished, ran.result
     tokens, prompts, hits = (int(column.sum()) for column in (done.output_tokens, done.prompt_tokens, done.hit_tokens))
@@ -147,6 +156,10 @@ def explanations_of(result: SimulationResult, place: Place, ran: Ran) -> list[Ex
                 f"{run.kv_usage_fraction.mean:.5g} in the mean, {run.kv_usage_fraction.max:.5g} at most",
             )
         )
+    if run.disaggregation is not None and place.pools is not None:
+        found += words.pool_explanations(place.pools, run.disaggregation, prompts / max(1, len(done)))
+    if run.scaling is not None:
+        found += words.scaling_explanations(run.scaling)
     found.append(
         Explanation(
             quantity="goodput_fraction",
@@ -157,7 +170,9 @@ def explanations_of(result: SimulationResult, place: Place, ran: Ran) -> list[Ex
     )
     if run.usd_per_million_output_tokens is not None and place.rent is not None:
         share = place.terms.utilization_fraction
-        gpus = result.num_gpus * result.num_replicas
+        gpus = f"{place.num_gpus}"
+        if run.scaling is not None:
+            gpus = f"{run.scaling.gpu_s / run.duration_s:.4g}"
         found.append(
             Explanation(
                 quantity="usd_per_million_output_tokens",

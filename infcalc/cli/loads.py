@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from infcalc.api.batching_requests import BatchingAsk
+    from infcalc.api.disaggregation_ask import PoolsAsk
     from infcalc.api.drafting import DraftAsk
     from infcalc.api.executing import Executor
     from infcalc.api.judging import Measurement
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from infcalc.api.workload_ask import WorkloadAsk
     from infcalc.planning.break_even import ApiPrice
     from infcalc.planning.owning import Purchase
+    from infcalc.simulation.scaling import ScalingRule
 
 
 def offer_from(options: Mapping[str, Any]) -> Offer:
@@ -123,6 +125,8 @@ def simulation_from(options: Mapping[str, Any]) -> SimulationAsk:
         slo=slo_from(options),
         sweep=sweep_from(options),
         save_requests=options.get("save_requests"),
+        pools=_pools_from(options),
+        scaling=_scaling_from(options),
         keep_requests=not options.get("no_requests"),
         draft=draft_from(options),
     )
@@ -148,6 +152,31 @@ def draft_from(options: Mapping[str, Any]) -> DraftAsk | None:
         accepted_tokens=whole_numbers(options.get("accepted"), "--accepted"),
         num_drafts=options.get("drafted"),
     )
+
+
+def _pools_from(options: Mapping[str, Any]) -> PoolsAsk | None:
+    given = {
+        "num_prefill": options.get("prefill_replicas"),
+        "num_decode": options.get("decode_replicas"),
+        "prefill_tp": options.get("prefill_tp"),
+        "decode_tp": options.get("decode_tp"),
+        "link": options.get("kv_link"),
+        "beside": options.get("aggregated"),
+    }
+    if all(value is None for value in given.values()):
+        return None
+    from infcalc.api.disaggregation_ask import pools_of  # noqa: PLC0415 - only with pools
+
+    return pools_of(**given)
+
+
+def _scaling_from(options: Mapping[str, Any]) -> ScalingRule | None:
+    text = options.get("autoscale")
+    if text is None:
+        return None
+    from infcalc.api.scaling_ask import parse_autoscale  # noqa: PLC0415 - only where replicas come and go
+
+    return parse_autoscale(text)
 
 
 def executor_from(options: Mapping[str, Any]) -> Executor | None:

@@ -638,6 +638,38 @@ SIMULATION = (
     _question(
         "router", "--router", kind=_Text, text="round-robin, least-loaded, prefix-aware or session. [round-robin]"
     ),
+    _question(
+        "prefill_replicas",
+        "--prefill-replicas",
+        kind=_Whole,
+        text="Replicas that only compute prompts, beside --decode-replicas.",
+    ),
+    _question(
+        "decode_replicas",
+        "--decode-replicas",
+        kind=_Whole,
+        text="Replicas that only answer prompts whose cache comes from --prefill-replicas.",
+    ),
+    _question("prefill_tp", "--prefill-tp", kind=_Whole, text="TP of a prefill replica. [--tp]"),
+    _question("decode_tp", "--decode-tp", kind=_Whole, text="TP of a decode replica. [--tp]"),
+    _question(
+        "kv_link",
+        "--kv-link",
+        kind=_Text,
+        text="What caches cross: 50GB/s, or bandwidth=50GB/s,latency=20us,shared=pool. [50 GB/s for each prefill GPU]",
+    ),
+    _question(
+        "aggregated",
+        "--aggregated",
+        kind=_Text,
+        text="Plain replicas on as many GPUs that pools are judged against: best, same or none. [best]",
+    ),
+    _question(
+        "autoscale",
+        "--autoscale",
+        kind=_Text,
+        text="Replicas that come and go: min=1,max=8,queue=4,start=60s, or kv=0.8; also below, window, every, pause.",
+    ),
     Option(
         name="no_prefix_caching",
         flags=("--no-prefix-caching",),

@@ -39,6 +39,12 @@ def _title(answer: Answer[SimulationResult]) -> str:
     if len(answer.results) > 1:
         return title
     replicas = f"{first.num_replicas} x " if first.num_replicas > 1 else ""
+    told, scaled = first.disaggregation, first.scaling
+    if told is not None:
+        prefill, decode = (f"{one.num_replicas} x {one.num_gpus}" for one in (told.prefill, told.decode))
+        return f"{title} on {first.model}, {prefill} (prefill) + {decode} (decode) x {first.gpu}"
+    if scaled is not None:
+        replicas = f"{scaled.num_least} to {scaled.num_most} x "
     return f"{title} on {first.model}, {replicas}{first.num_gpus} x {first.gpu}"
 
 
@@ -55,13 +61,15 @@ def _runs(answer: Answer[SimulationResult]) -> list[tuple[str, RunResult]]:
 
 
 def _over_time(figure: Any, runs: list[tuple[str, RunResult]], path: str, title: str) -> None:  # noqa: ANN401
-    figure.set_size_inches(9, 8)
-    panels = figure.subplots(4, 1, sharex=True)
+    scaled = any(run.scaling is not None for _, run in runs)
+    figure.set_size_inches(9, 10 if scaled else 8)
+    panels = figure.subplots(5 if scaled else 4, 1, sharex=True)
     shown: tuple[tuple[str, Callable[[Moment], float]], ...] = (
         ("KV cache in use, %", lambda moment: 100 * moment.kv_usage_fraction),
         ("slots in use, %", lambda moment: 100 * moment.slot_utilization_fraction),
         ("requests waiting", lambda moment: moment.num_waiting),
         ("answer tokens per s", lambda moment: moment.output_tokens_per_s),
+        *((("replicas", lambda moment: moment.num_replicas or 0.0),) if scaled else ()),
     )
     for panel, (label, value) in zip(panels, shown, strict=True):
         for (name, run), colour in zip(runs, colours(len(runs)), strict=True):

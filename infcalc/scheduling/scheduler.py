@@ -31,7 +31,12 @@ class Scheduler(ABC):
         """Blocks that sequences can hold in all: those free before any arrives."""
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
+        self.expected: dict[int, Sequence] = {}
+        """Those whose prompts were computed elsewhere: they hold blocks until what fills them is there."""
+        self.kept: set[int] = set()
+        """Those that keep their blocks when they finish, until :meth:`release`: somebody still reads them."""
         self.num_preemptions = 0
+        self._lingering: set[int] = set()
         self._num_arrived = 0
         self._shares: dict[int, int] = {}
         self._released: list[int] = []
@@ -54,13 +59,65 @@ class Scheduler(ABC):
             ValueError: it is not new, or its id is taken.
 
         """
-        if sequence.status is not Status.WAITING or sequence.sequence_id in self._sequences:
-            raise ValueError(f"{sequence} cannot be added: it has been before, or another has its id")
-        self._check(sequence)
+        self.check(sequence)
         self._sequences[sequence.sequence_id] = sequence
         sequence.arrival = self._num_arrived
         self._num_arrived += 1
         self.waiting.append(sequence)
+
+    def check(self, sequence: Sequence) -> None:
+        """Refuse what :meth:`add` refuses, and change no queue.
+
+        Raises:
+            DoesNotFit, ValueError: as there.
+
+        """
+        key = sequence.sequence_id
+        if sequence.status is not Status.WAITING or key in self._sequences or key in self.expected:
+            raise ValueError(f"{sequence} cannot be added: it has been before, or another has its id")
+        self._check(sequence)
+
+    def expect(
+        self, sequence: Sequence, num_tokens: int, *, num_lookahead_tokens: int = 0, num_spare_tokens: int = 0
+    ) -> bool:
+        """Take a place, and blocks for ``num_tokens`` of a prompt that are computed elsewhere; False without room.
+
+        ``num_lookahead_tokens`` get blocks behind them; ``num_spare_tokens`` must be left free. Whoever gave its blocks
+        back before goes first: nobody is taken in while somebody waits.
+        """
+        if self.waiting or len(self.running) + len(self.expected) >= self.max_num_seqs:
+            return False
+        tokens, blocks = sequence.tokens, -(-num_spare_tokens // self.kv.block_tokens)
+        if not self.kv.can_allocate(num_tokens + num_lookahead_tokens, num_spare_blocks=blocks):
+            return False
+        key = sequence.sequence_id
+        room = self.kv.allocate(key, tokens, num_tokens, hit=NO_HIT, num_lookahead_tokens=num_lookahead_tokens)
+        if room is None:
+            return False
+        self.expected[key] = sequence
+        return True
+
+    def join(self, sequence_id: int, num_tokens: int, *, first: int | None = None) -> None:
+        """Let an expected sequence run: ``num_tokens`` of its prompt are in its blocks.
+
+        ``first`` is the first token of its answer, where the whole prompt was computed and it is known.
+
+        Raises:
+            KeyError: it is not expected.
+
+        """
+        sequence = self.expected.pop(sequence_id)
+        if num_tokens:
+            self.kv.commit(sequence_id, sequence.tokens[:num_tokens])
+        sequence.become(Status.RUNNING)
+        if num_tokens:
+            sequence.computed(num_tokens)
+        if first is not None:
+            sequence.append(first)
+        sequence.arrival = self._num_arrived
+        self._num_arrived += 1
+        self._sequences[sequence_id] = sequence
+        self.running.append(sequence)
 
     def plan(self) -> StepPlan:
         """Decide the next step.
@@ -128,6 +185,23 @@ class Scheduler(ABC):
         dropped, self._dropped = self._dropped, []
         return (*dropped, *ended)
 
+    @property
+    def num_lingering(self) -> int:
+        """Sequences that have finished and keep their blocks."""
+        return len(self._lingering)
+
+    def release(self, sequence_id: int) -> None:
+        """State that nobody reads the blocks of a kept sequence any more.
+
+        Raises:
+            KeyError: it is not kept.
+
+        """
+        self.kept.remove(sequence_id)
+        if sequence_id in self._lingering:
+            self._lingering.remove(sequence_id)
+            self.kv.free(sequence_id)
+
     def abort(self, sequence_id: int) -> Sequence:
         """Withdraw a sequence between two steps.
 
@@ -148,7 +222,8 @@ class Scheduler(ABC):
         waits = {Status.WAITING, Status.PREEMPTED}
         assert all(sequence.status in waits for sequence in self.waiting), "who waits, waits"  # noqa: S101 - its purpose
         assert all(one.status is Status.RUNNING for one in self.running), "who runs, runs"  # noqa: S101
-        assert len(self.running) <= self.max_num_seqs, "more run than may"  # noqa: S101
+        num_placed = len(self.running) + len(self.expected)
+        assert num_placed <= self.max_num_seqs, "more run than may"  # noqa: S101
         queued = [sequence.sequence_id for sequence in (*self.waiting, *self.running)]
         assert sorted(queued) == sorted(self._sequences), "each sequence is in one queue"  # noqa: S101
         for sequence in self.running:
@@ -253,7 +328,10 @@ class Scheduler(ABC):
             del self._sequences[sequence.sequence_id]
 
     def _end(self, sequence: Sequence, status: Status) -> None:
-        self.kv.free(sequence.sequence_id)
+        if status is Status.FINISHED and sequence.sequence_id in self.kept:
+            self._lingering.add(sequence.sequence_id)
+        else:
+            self.kv.free(sequence.sequence_id)
         self._leave(sequence)
         sequence.become(status)
         del self._sequences[sequence.sequence_id]

@@ -1,7 +1,7 @@
 """One replica or several behind a router, every step computed: :mod:`infcalc.simulation.oracle` for any load.
 
-One queue of events, ordered by time, rank and serial number. At one moment steps end first, then requests are sent,
-then they reach a scheduler, and then replicas that stand still begin a step.
+One queue of events, ordered by time, rank and serial number. At one moment steps end first, then transfers and
+starts, then requests are sent, then they reach a scheduler, and then replicas that stand still begin a step.
 """
 
 from __future__ import annotations
@@ -24,8 +24,14 @@ class Rank(IntEnum):
     """What goes first at one moment."""
 
     ENDED = 0
-    SENT = 1
-    REACHED = 2
+    LANDED = 1
+    """The cache of a request is where it is read."""
+    STARTED = 2
+    """A replica takes requests from now on."""
+    CHECKED = 3
+    """Whoever scales looks at the replicas."""
+    SENT = 4
+    REACHED = 5
 
 
 @frozen
@@ -82,13 +88,15 @@ class Fleet:
         self.front_ends = [FrontEnd(times) for _ in replicas]
         self.placed: list[int | None] = [None] * len(requests)
         """The replica of each request."""
-        self._replicas = replicas
+        self._replicas = list(replicas)
         self._requests = requests
         self._senders = Senders(sending)
         self._router = router
         self._latency_ps = times.latency_ps
         self._sessions = sessions
-        self._num_locked = num_locked
+        self._groups: list[Sequence[int]] = [
+            range(first, first + num_locked) for first in range(0, len(replicas), num_locked)
+        ]
         self._observe = observe
         self._loads = [0] * len(replicas)
         self._busy = [False] * len(replicas)
@@ -104,11 +112,18 @@ class Fleet:
             self.now_ps = now = events[0].time_ps
             while events and events[0].time_ps == now:
                 self._happen(heappop(events))
-            for first in range(0, len(self._replicas), self._num_locked):
-                group = range(first, first + self._num_locked)
+            self._settle()
+            for group in self._groups:
                 if not any(self._busy[place] for place in group):
                     self._begin(group)
+            self._note()
         return tuple(sorted(self.records, key=lambda record: record.index))
+
+    def _settle(self) -> None:
+        """Do what follows from all that happened at one moment, before steps begin."""
+
+    def _note(self) -> None:
+        """Look at what holds until the next moment."""
 
     def _push(self, time_ps: int, rank: Rank, *, replica: int = 0, index: int = 0) -> None:
         self._num_events += 1
@@ -118,25 +133,36 @@ class Fleet:
         match event.rank:
             case Rank.ENDED:
                 self._busy[event.replica] = False
-                for record in self._replicas[event.replica].end(self.now_ps):
-                    self._ended(event.replica, record)
+                self._end_step(event.replica)
             case Rank.SENT:
                 self._sent(event.index)
             case Rank.REACHED:
-                request = replace(self._requests[event.index], arrival_ps=self.now_ps)
-                refused = self._replicas[event.replica].receive(event.index, request, self.now_ps)
-                if refused is not None:
-                    self._ended(event.replica, refused)
+                self._reached(event.replica, event.index)
+            case Rank.LANDED | Rank.STARTED | Rank.CHECKED:
+                raise AssertionError(f"{event} in a fleet of fixed replicas")
+
+    def _end_step(self, place: int) -> None:
+        for record in self._replicas[place].end(self.now_ps):
+            self._ended(place, record)
+
+    def _reached(self, place: int, index: int) -> None:
+        request = replace(self._requests[index], arrival_ps=self.now_ps)
+        refused = self._replicas[place].receive(index, request, self.now_ps)
+        if refused is not None:
+            self._ended(place, refused)
 
     def _sent(self, index: int) -> None:
         self.sent_ps[index] = self.now_ps
         request = self._requests[index]
         session = self._sessions[index] if len(self._sessions) else index
-        place = self._router.choose(Asked(index=index, request=request, session=session), self._loads)
+        place = self._choose(Asked(index=index, request=request, session=session))
         self.placed[index] = place
         self._loads[place] += 1
         reached_ps = self.front_ends[place].passed_ps(self.now_ps, request.prompt_tokens)
         self._push(reached_ps, Rank.REACHED, replica=place, index=index)
+
+    def _choose(self, asked: Asked) -> int:
+        return self._router.choose(asked, self._loads)
 
     def _ended(self, place: int, record: RequestRecord) -> None:
         self._loads[place] -= 1

@@ -55,38 +55,46 @@ class Router:
         self._homes: dict[int, int] = {}
         self._sent: list[set[int]] = [set() for _ in range(num_replicas)]
 
-    def choose(self, asked: Asked, loads: Sequence[int]) -> int:
-        """Return the replica for a request; ``loads`` are the requests under way at each."""
-        if len(loads) == 1:
-            return 0
+    def add_replica(self) -> None:
+        """Count one more replica, to which nothing was sent yet."""
+        self._sent.append(set())
+
+    def choose(self, asked: Asked, loads: Sequence[int], among: Sequence[int] | None = None) -> int:
+        """Return the replica for a request; ``loads`` are the requests under way at each.
+
+        ``among`` are the places of those that take requests, in order; None: all do.
+        """
+        places = range(len(loads)) if among is None else among
+        if len(places) == 1:
+            return places[0]
         match self.kind:
             case RouterKind.ROUND_ROBIN:
-                return self._turn(len(loads))
+                return self._turn(places)
             case RouterKind.LEAST_LOADED:
-                return loads.index(min(loads))
+                return min(places, key=lambda one: loads[one])
             case RouterKind.PREFIX_AWARE:
-                return self._by_prefix(asked.request, loads)
+                return self._by_prefix(asked.request, loads, places)
             case RouterKind.SESSION:
                 home = self._homes.get(asked.session)
-                if home is None:
-                    home = self._homes[asked.session] = self._turn(len(loads))
+                if home is None or home not in places:
+                    home = self._homes[asked.session] = self._turn(places)
                 return home
             case _:
                 assert_never(self.kind)
 
-    def _turn(self, number: int) -> int:
-        chosen = self._next
-        self._next = (chosen + 1) % number
+    def _turn(self, places: Sequence[int]) -> int:
+        chosen = next((place for place in places if place >= self._next), places[0])
+        self._next = chosen + 1
         return chosen
 
-    def _by_prefix(self, request: Request, loads: Sequence[int]) -> int:
+    def _by_prefix(self, request: Request, loads: Sequence[int], places: Sequence[int]) -> int:
         texts = [span.text for span in request.spans]
-        most, least = max(loads), min(loads)
-        chosen = loads.index(least)
+        most, least = max(loads[one] for one in places), min(loads[one] for one in places)
+        chosen = min(places, key=lambda one: loads[one])
         if not (most - least > _MOST_APART and most > _MOST_TIMES * least):
-            found = [self._found_tokens(request, sent) for sent in self._sent]
-            if max(found):
-                chosen = min(range(len(loads)), key=lambda one: (-found[one], loads[one]))
+            found = {one: self._found_tokens(request, self._sent[one]) for one in places}
+            if any(found.values()):
+                chosen = min(places, key=lambda one: (-found[one], loads[one]))
         self._sent[chosen].update(texts)
         if request.answer is not None:
             self._sent[chosen].add(request.answer)

@@ -109,7 +109,7 @@ BARE = {
     **dict.fromkeys(words("prefix answer found"), "which prefix; tokens themselves; pairs of tokens"),
     **dict.fromkeys(words("size"), "in entries or tokens, by the field beside it"),
     **dict.fromkeys(words("bytes_without bytes_with bytes_with_full_blocks"), "bytes, by the contract's names"),
-    **dict.fromkeys(words("tp pp dp ep dcp max_domain"), "a count of GPUs, the field's word"),
+    **dict.fromkeys(words("tp pp dp ep dcp max_domain prefill_tp decode_tp"), "a count of GPUs, the field's word"),
     **dict.fromkeys(
         words(
             "head_dim value_head_dim key_dim value_dim latent_dim "
@@ -176,6 +176,8 @@ BARE = {
     **dict.fromkeys(words("line number starts retractions"), "a position in a file, or a count of what it names"),
     **dict.fromkeys(words("rounds first_round rounds_by_drafted max_depth"), "a count of what it names"),
     "parents": "which one, not how many",
+    **dict.fromkeys(words("above below"), "in the unit of the gauge beside it"),
+    "gain_factor": "a ratio of two equal units",
     "standard_errors": "in standard errors of the value beside it",
     **dict.fromkeys(words("knots sharpness tail_index"), "logarithms base 2 of tokens or bytes; exponents"),
     "fractions": "of a peak, the values of a curve",

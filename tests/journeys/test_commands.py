@@ -400,9 +400,10 @@ NUMBERS = frozenset(
         *("gpus", "tp", "pp", "dp", "ep", "dcp", "batch", "block_size", "max_num_seqs", "max_num_batched_tokens"),
         *("memory_fraction", "num_draft_tokens", "mtp_tokens", "lora_rank", "max_loras", "users"),
         *("concurrency", "rate", "num_requests", "utilization", "accepted", "drafted", "simulate"),
-        *("requests", "slots", "burstiness", "speedup"),
+        *("requests", "slots", "burstiness", "speedup", "port"),
         *("load", "shared_requests", "prefixes", "page_size", "max_entries", "replicas"),
         *("threads", "repeat", "layers", "hidden"),
+        *("prefill_replicas", "decode_replicas", "prefill_tp", "decode_tp", "workers"),
         *("capex", "years", "residual", "power_price", "pue", "peak", "min_replicas"),
     }
 )

@@ -144,6 +144,117 @@ def test_each_figure_explains_itself(capsys: Capture) -> None:
         assert text in ran.out
 
 
+POOLS = ("--prefill-replicas", "1", "--decode-replicas", "2")
+SCALED = ("--autoscale", "max=3,kv=0.005,start=2s,window=2s,every=1s")
+
+
+def test_pools_of_prefill_and_decode_stand_beside_plain_replicas(capsys: Capture) -> None:
+    shown = infcalc(capsys, *SMALL, *POOLS, "--explain").out
+    for text in (
+        "on 1 x 1 (prefill) + 2 x 1 (decode) x a100",
+        "Handing over 120 caches",
+        "Pools",
+        "Beside plain replicas on 3 GPUs",
+        "prefill busy",
+        "the link of 50 GB/s",
+        "disaggregation.transfer_s = ",
+    ):
+        assert text in shown
+    ran = answer(capsys, *SMALL, *POOLS)
+    told = ran.result["disaggregation"]
+    assert {"mean", "p50", "p90", "p99"} <= set(told["transfer_s"])
+    assert told["link"]["num_transfers"] == 120
+    assert ran.document["inputs"]["prefill_replicas"]["value"] == 1
+    table = infcalc(capsys, *SMALL, *POOLS, "--format", "csv").out
+    rows = list(csv.DictReader(table.splitlines()))
+    assert [row["row"] for row in rows[:3]] == ["result", "aggregated", "moment"]
+    assert float(rows[0]["disaggregation.transfer_s.mean"]) == told["transfer_s"]["mean"]
+    assert float(rows[1]["output_tokens_per_s"]) == told["aggregated"][0]["output_tokens_per_s"]
+
+
+def test_replicas_that_come_and_go_are_shown_over_time(capsys: Capture, tmp_path: Path) -> None:
+    shown = infcalc(capsys, *SMALL, *SCALED, "--explain").out
+    for text in ("1 to 3 x 1 x a100", "GPU-seconds paid", "Replicas that take requests, over time", "scaling.gpu_s = "):
+        assert text in shown
+    ran = answer(capsys, *SMALL, *SCALED)
+    told = ran.result["scaling"]
+    assert told["num_added"] > 0
+    rows = list(csv.DictReader(infcalc(capsys, *SMALL, *SCALED, "--format", "csv").out.splitlines()))
+    counts = [int(row["num_serving"]) for row in rows if row["row"] == "replicas"]
+    assert counts == [one["num_serving"] for one in told["replicas_over_time"]]
+    picture = tmp_path / "replicas.svg"
+    assert infcalc(capsys, *SMALL, *SCALED, "--format", "plot", "--output", str(picture)).code == 0
+    plain = tmp_path / "plain.svg"
+    assert infcalc(capsys, *SMALL, "--format", "plot", "--output", str(plain)).code == 0
+    panels = [path.read_text(encoding="utf-8").count('<g id="axes_') for path in (picture, plain)]
+    assert panels == [5, 4]
+
+
+@pytest.mark.parametrize("more", [POOLS, SCALED], ids=["pools", "autoscale"])
+def test_the_same_seed_gives_the_same_bytes_of_pools_and_of_replicas_that_scale(
+    capsys: Capture, more: tuple[str, ...]
+) -> None:
+    first = infcalc(capsys, *SMALL, *more, "--seed", "5", "--json").out
+    assert first == infcalc(capsys, *SMALL, *more, "--seed", "5", "--json").out
+
+
+@pytest.mark.parametrize("more", [POOLS, SCALED], ids=["pools", "autoscale"])
+def test_ctrl_c_ends_pools_and_replicas_that_scale_too(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    from infcalc.api.simulation_runs import Books  # noqa: PLC0415 - what is broken off
+
+    ran, steps = Books.observe, 0
+
+    def observe(self: Books, place: int, step: Any) -> None:  # noqa: ANN401 - handed on
+        nonlocal steps
+        steps += 1
+        if steps > 500:
+            raise KeyboardInterrupt
+        ran(self, place, step)
+
+    monkeypatch.setattr(Books, "observe", observe)
+    ended = infcalc(capsys, *SMALL, *more, "--json")
+    assert ended.code == 130
+    assert ended.result["partial"] is True
+    assert 0 < ended.result["completed"] < 120
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place", "mend"),
+    [
+        (("--prefill-replicas", "2"), "--prefill-replicas: one pool without the other", "--decode-replicas 1"),
+        (("--decode-replicas", "2"), "--decode-replicas: one pool without the other", "--prefill-replicas 1"),
+        (("--kv-link", "50GB/s"), "--kv-link: is of pools", "add --prefill-replicas"),
+        (("--prefill-tp", "2"), "--prefill-tp: is of pools", "add --prefill-replicas"),
+        (("--aggregated", "best"), "--aggregated: is of pools", "add --prefill-replicas"),
+        ((*POOLS, "--replicas", "3"), "--replicas: replicas beside pools", "drop --replicas"),
+        ((*POOLS, "--policy", "static"), "--policy: static batching has no pools", "vllm, sglang"),
+        ((*POOLS, "--engine", "llama.cpp"), "--policy: continuous batching has no pools", "vllm, sglang"),
+        ((*POOLS, "--contiguous"), "--contiguous", "drop it"),
+        ((*POOLS, "--compare", "vllm,sglang"), "--compare: several policies beside pools", "--policy"),
+        ((*POOLS, *SCALED), "--autoscale: pools", "plain replicas"),
+        ((*POOLS, "--kv-link", "slow"), "--kv-link", "write 50GB/s"),
+        ((*POOLS, "--aggregated", "all"), "--aggregated: 'all'", "best, same, none"),
+        ((*POOLS, "--prefill-tp", "3"), "--prefill-tp: --tp 3 cannot split", "1, 2, 4, 8"),
+        ((*POOLS, "--decode-tp", "0"), "--decode-tp", "from 1"),
+        (("--prefill-replicas", "0", "--decode-replicas", "1"), "--prefill-replicas: 0 is out of range", "from 1"),
+        ((*SCALED, "--replicas", "2"), "--replicas: a fixed number", "drop --replicas"),
+        (("--autoscale", "queue=4"), "--autoscale: max is missing", "min=1,max=8"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_pools_and_scaling_that_cannot_be_are_refused_with_their_mend(
+    capsys: Capture, arguments: tuple[str, ...], place: str, mend: str
+) -> None:
+    ran = infcalc(capsys, *SMALL, *arguments)
+    assert ran.code == 2
+    assert ran.out == ""
+    head, hint = ran.err.rstrip().split("\n")
+    assert place in head
+    assert mend in hint
+
+
 def test_the_library_has_it_too() -> None:
     from infcalc import api  # noqa: PLC0415 - as a user of the library does
 

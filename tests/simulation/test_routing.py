@@ -44,3 +44,20 @@ def test_one_replica_gets_all() -> None:
     for kind in RouterKind:
         assert Router(kind, 1).choose(asked(0), (3,)) == 0
         assert kind.meaning
+
+
+def test_replicas_that_take_nobody_are_passed_over() -> None:
+    turns = Router(RouterKind.ROUND_ROBIN, 4)
+    assert [turns.choose(asked(number), (0,) * 4, (0, 2, 3)) for number in range(4)] == [0, 2, 3, 0]
+    assert [turns.choose(asked(number), (0,) * 4, (1, 3)) for number in range(3)] == [1, 3, 1]
+    assert Router(RouterKind.LEAST_LOADED, 3).choose(asked(0), (0, 5, 4), (1, 2)) == 2
+    home = Router(RouterKind.SESSION, 3)
+    first = home.choose(asked(7), (0, 0, 0), (0, 1))
+    # Whose home is gone gets another, and keeps it.
+    second = home.choose(asked(7), (0, 0, 0), tuple({1, 2} - {first}))
+    assert second != first
+    assert home.choose(asked(7), (0, 0, 0), (0, 1, 2)) == second
+    grown = Router(RouterKind.PREFIX_AWARE, 0)
+    grown.add_replica()
+    grown.add_replica()
+    assert grown.choose(asked(0), (3, 1), (0, 1)) == 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from infcalc.report.as_json import value_of
 from infcalc.report.table import Column, Table, View, count
 from infcalc.report.timeline import columns_drawn
+from infcalc.report.views.fleets import pool_findings, pool_tables, scaling_finding
 from infcalc.report.views.frame import view_of
 from infcalc.units import format_bytes, format_seconds, format_span
 
@@ -54,6 +55,12 @@ def view(answer: Answer[SimulationResult]) -> View:
 
 def _where(result: SimulationResult) -> str:
     replicas = f"{result.num_replicas} x " if result.num_replicas > 1 else ""
+    told, scaled = result.disaggregation, result.scaling
+    if told is not None:
+        parts = [f"{one.num_replicas} x {one.num_gpus}" for one in (told.prefill, told.decode)]
+        return f"{result.model} on {parts[0]} (prefill) + {parts[1]} (decode) x {result.gpu}"
+    if scaled is not None:
+        replicas = f"{scaled.num_least} to {scaled.num_most} x "
     return f"{result.model} on {replicas}{result.num_gpus} x {result.gpu}"
 
 
@@ -76,6 +83,8 @@ def _tables(result: SimulationResult, name: str) -> list[Table]:
         knee = result.sweep.knee
         at = f" at {result.sweep.variable} {result.sweep.points[0].value if knee is None else knee:g}"
     found.append(_times(result, f"{name}Times of requests{at}"))
+    if result.disaggregation is not None:
+        found += pool_tables(result, result.disaggregation, name)
     return found
 
 
@@ -120,6 +129,7 @@ def _runs(runs: tuple[RunResult, ...], title: str, key: str) -> Table:
         Column(key="tokens_per_round", heading="per round", show=_factor, aside=True),
         Column(key="speedup", heading="TPOT x", show=_factor),
         Column(key="speedup_e2e", heading="request x", show=_factor),
+        Column(key="scaling.num_serving_mean", heading="replicas", show=_rate),
         Column(key="usd_per_million_output_tokens", heading="USD/M", show=_usd),
     )
     drafted = any(run.method for run in runs)
@@ -146,21 +156,25 @@ _RARE = {
     "preemptions",
     "rejected",
     "prefix_hit_rate_fraction",
-    "usd_per_million_output_tokens",
     "tokens_per_round",
     "speedup",
     "speedup_e2e",
+    "scaling.num_serving_mean",
+    "usd_per_million_output_tokens",
 }
 """Shown where there are any."""
 
 
 def _row(run: RunResult) -> dict[str, object]:
     """Return a run with what is inside its times and uses beside it, as ``ttft_s.p99``."""
-    whole = value_of(run)
+    return _flat(value_of(run))
+
+
+def _flat(whole: object) -> dict[str, object]:
     row: dict[str, object] = {}
     for key, value in whole.items() if isinstance(whole, dict) else ():
         if isinstance(value, dict):
-            row |= {f"{key}.{name}": item for name, item in value.items()}
+            row |= {f"{key}.{name}": item for name, item in _flat(value).items()}
         elif not isinstance(value, list):
             row[key] = value
     return row
@@ -181,7 +195,12 @@ def _findings(result: SimulationResult) -> list[str]:
             text = "no value keeps the limits" if top is None else f"the limits are kept up to {top:g}"
             found.append(f"{result.sweep.variable}: {text}")
         return found
-    return [_answered(result, where), *_gained(result), *_used(result)]
+    found += [_answered(result, where), *_gained(result), *_used(result)]
+    if result.disaggregation is not None:
+        found += pool_findings(result.disaggregation)
+    if result.scaling is not None:
+        found.append(scaling_finding(result.scaling))
+    return found
 
 
 def _gained(result: SimulationResult) -> list[str]:
@@ -254,7 +273,8 @@ def _used(result: SimulationResult) -> list[str]:
     found = []
     if use is not None:
         text = f"KV cache {_percent(use.mean)} used on average, {_percent(use.max)} at most; "
-        text += f"{_percent(result.slot_utilization_fraction)} of {result.max_num_seqs * result.num_lanes:,} slots; "
+        slots = "the slots" if result.scaling is not None else f"{_slots(result):,} slots"
+        text += f"{_percent(result.slot_utilization_fraction)} of {slots}; "
         times = "once" if result.preemptions == 1 else f"{result.preemptions:,} times"
         text += f"preempted {times}" if result.preemptions else "nobody preempted"
         if result.prefix_hit_rate_fraction:
@@ -269,6 +289,13 @@ def _used(result: SimulationResult) -> list[str]:
     return found
 
 
+def _slots(result: SimulationResult) -> int:
+    told = result.disaggregation
+    if told is None:
+        return result.max_num_seqs * result.num_lanes
+    return sum(one.num_slots for one in (told.prefill, told.decode))
+
+
 def _limit(quantity: str, statistic: str, limit_s: float) -> str:
     of = "" if statistic == "mean" else f"-{statistic}"
     return f"{quantity.removesuffix('_s')}{of} {format_seconds(limit_s)}"
@@ -281,6 +308,8 @@ def _drawing(result: SimulationResult, width: int, *, named: bool) -> str:
         ("KV cache in use over time, %", [_HUNDRED * one.kv_usage_fraction for one in moments], "%"),
         ("Requests that wait for a place, over time", [one.num_waiting for one in moments], "waiting"),
     ]
+    if result.scaling is not None:
+        charts.append(("Replicas that take requests, over time", [one.num_replicas or 0.0 for one in moments], ""))
     lines = [f"{_where(result)}:"] if named else []
     whose = f" ({_whose(result)})" if result.compare else ""
     for title, heights, unit in charts:
@@ -310,9 +339,11 @@ def _data(answer: Answer[SimulationResult]) -> Table:
         rows += [{"row": "compare", **who, **_row(run)} for run in result.compare]
         points = () if result.sweep is None else result.sweep.points
         rows += [{"row": "sweep", **who, **_row(point)} for point in points]
-        for moment in result.over_time:
-            part = value_of(moment)
-            rows.append({"row": "moment", **who, **(part if isinstance(part, dict) else {})})
+        if result.disaggregation is not None:
+            rows += [{"row": "aggregated", **who, **_flat(value_of(one))} for one in result.disaggregation.aggregated]
+        if result.scaling is not None:
+            rows += [{"row": "replicas", **who, **_flat(value_of(one))} for one in result.scaling.replicas_over_time]
+        rows += [{"row": "moment", **who, **_flat(value_of(moment))} for moment in result.over_time]
     keys = dict.fromkeys(key for one in rows for key in one)
     return Table(title="", columns=tuple(Column(key=key, heading=key) for key in keys), rows=tuple(rows))
 
