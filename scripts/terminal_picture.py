@@ -53,7 +53,8 @@ def picture() -> str:
     lines = _printed().rstrip().splitlines()
     console.print(Text.from_ansi("\n".join(lines[:SHOWN_LINES])), no_wrap=True, overflow="crop")
     if len(lines) > SHOWN_LINES:
-        console.print(f"({len(lines) - SHOWN_LINES} more lines: assumptions and where each figure comes from)", style="dim")
+        left = len(lines) - SHOWN_LINES
+        console.print(f"({left} more lines: what each figure rests on)", style="dim", highlight=False)
     name = "terminal-" + hashlib.sha256(COMMAND.encode()).hexdigest()[:8]
     svg = console.export_svg(title="infcalc", unique_id=name)
     # The picture must not ask a network for its letters.
