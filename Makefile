@@ -38,6 +38,7 @@ bench: $(VENV)/.ready
 	$(VENV)/bench/bin/python benchmarks/core.py
 	$(VENV)/bench/bin/python benchmarks/estimates.py
 	$(VENV)/bench/bin/python benchmarks/kvcache.py
+	$(VENV)/bench/bin/python benchmarks/planning.py
 	$(VENV)/bench/bin/python benchmarks/simulation.py
 	$(VENV)/bench/bin/python benchmarks/peers.py
 	$(VENV)/bench/bin/python benchmarks/workload.py

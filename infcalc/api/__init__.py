@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from infcalc.api.listing import gpus, models, show
     from infcalc.api.offer import Offer
     from infcalc.api.paging_waste import PagingAsk, paging
+    from infcalc.api.plan_ask import PlanAsk
+    from infcalc.api.planning import plan
     from infcalc.api.prefix_hits import prefix_cache
     from infcalc.api.prefix_stream import PrefixAsk
     from infcalc.api.simulating import simulate
@@ -47,6 +49,7 @@ __all__ = [
     "Load",
     "Offer",
     "PagingAsk",
+    "PlanAsk",
     "PrefixAsk",
     "SimulationAsk",
     "WorkloadAsk",
@@ -60,6 +63,7 @@ __all__ = [
     "memory",
     "models",
     "paging",
+    "plan",
     "prefix_cache",
     "roofline",
     "show",
@@ -81,6 +85,7 @@ _HOMES = {
     "Load": "infcalc.api.users",
     "Offer": "infcalc.api.offer",
     "PagingAsk": "infcalc.api.paging_waste",
+    "PlanAsk": "infcalc.api.plan_ask",
     "PrefixAsk": "infcalc.api.prefix_stream",
     "SimulationAsk": "infcalc.api.simulation_ask",
     "WorkloadAsk": "infcalc.api.workload_ask",
@@ -94,6 +99,7 @@ _HOMES = {
     "memory": "infcalc.api.filling",
     "models": "infcalc.api.listing",
     "paging": "infcalc.api.paging_waste",
+    "plan": "infcalc.api.planning",
     "prefix_cache": "infcalc.api.prefix_hits",
     "roofline": "infcalc.api.bounds",
     "show": "infcalc.api.listing",

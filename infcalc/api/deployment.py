@@ -235,7 +235,18 @@ def check_numbers(ask: Ask) -> None:
 def _resolve_one(ask: Ask, catalog: Catalog, model_name: str, gpu_name: str) -> Deployment:
     from infcalc import files  # noqa: PLC0415 - opening files is only needed here
 
-    deployment = deploy(ask, files.load_model(catalog, model_name), catalog.gpu(gpu_name))
+    return resolved(ask, catalog, files.load_model(catalog, model_name), catalog.gpu(gpu_name))
+
+
+def resolved(ask: Ask, catalog: Catalog, model_entry: ModelEntry, gpu_entry: GpuEntry) -> Deployment:
+    """Return the deployment of entries that are at hand, with its draft: as :func:`resolve`, for who asks often.
+
+    Raises:
+        UsageError: as :func:`resolve`.
+        UnknownName: an engine or a draft that is not known.
+
+    """
+    deployment = deploy(ask, model_entry, gpu_entry)
     _check_engine(ask, deployment)
     if ask.draft_model is None and ask.num_lookahead_tokens is None:
         return deployment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Unpack
 
 from infcalc.api.sizing import deployment_budgets
@@ -34,6 +35,7 @@ LIBRARIES = {"vllm": "vllm", "sglang": "vllm", "tensorrt-llm": "tensorrt-llm"}
 """Whose collectives an engine calls: SGLang has those of vLLM."""
 
 
+@lru_cache(maxsize=256)
 def answer_nodes(lengths: Lengths, most_tokens: float | None = None) -> tuple[Node, ...]:
     """Return slices of equal weight of the answers' lengths, none above ``most_tokens``, with their mean kept.
 

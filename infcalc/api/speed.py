@@ -347,8 +347,8 @@ def site_of(ask: Ask, deployment: Deployment, catalog: Catalog | None = None) ->
     return Site(ask=ask, deployment=deployment, form=form, form_origin=origin, catalog=catalog or load(ask))
 
 
-def machine_of(site: Site) -> Machine:
-    """Return a site whose steps can be timed."""
+def machine_of(site: Site, rooms: Rooms | None = None) -> Machine:
+    """Return a site whose steps can be timed; ``rooms`` are its pools, where they are at hand."""
     deployment = site.deployment
     steps, offload_s = _pace(site), offload_step_s(deployment)
     efficiency = site.catalog.efficiency(deployment.gpu)
@@ -360,7 +360,7 @@ def machine_of(site: Site) -> Machine:
         floors=FloorClock(deployment, site.form, offload_s=offload_s),
         bands=bands_of(deployment, efficiency),
         offload_s=offload_s,
-        rooms=rooms_of(deployment, site.form),
+        rooms=rooms or rooms_of(deployment, site.form),
     )
 
 

@@ -67,6 +67,11 @@ COMMANDS = (
         question="What happens under this load: waits, percentiles, preemptions, use of the cache?",
         module="infcalc.cli.simulate",
     ),
+    Command(
+        name="plan",
+        question="What should I rent: which GPUs, how many, split how, at what price?",
+        module="infcalc.cli.plan",
+    ),
     Command(name="paging", question="What does paging save over contiguous KV?", module="infcalc.cli.paging"),
     Command(
         name="prefix-cache",
@@ -105,7 +110,7 @@ SECTIONS = (
     ("How fast is it, and what bounds it?", ("roofline", "estimate", "speculate")),
     ("What happens under load?", ("workload", "simulate")),
     ("What does a mechanism save?", ("batching", "paging", "prefix-cache")),
-    ("What shall I run?", ("launch",)),
+    ("What shall I rent and run?", ("plan", "launch")),
     ("Can I trust it?", ("compare", "validate", "lab")),
     ("What does it know?", ("models", "gpus", "show", "example", "completion")),
 )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from infcalc.api.executing import Executor
     from infcalc.api.judging import Measurement
     from infcalc.api.objectives import Objective
+    from infcalc.api.plan_ask import PlanAsk
     from infcalc.api.simulation_ask import SimulationAsk
     from infcalc.api.spending import ProfileAsk
     from infcalc.api.sweeping import Sweep
@@ -193,6 +194,40 @@ def executor_from(options: Mapping[str, Any]) -> Executor | None:
         kind=options.get("executor"), num_workers=options.get("workers"), scheduler=options.get("scheduler")
     )
     return executor_of(asked, several=several)
+
+
+def plan_from(options: Mapping[str, Any]) -> PlanAsk:
+    """Return load, limits and choice of a plan.
+
+    Raises:
+        UsageError: a number, a time, a budget or an objective that is none.
+
+    """
+    from infcalc.api import plan_ask as asking  # noqa: PLC0415 - only where something is planned
+
+    texts = {name: options.get(name) for name in ("budget", "headroom", "spare")}
+    return asking.PlanAsk(
+        goal=options.get("objective") or "cost",
+        num_users=options.get("users"),
+        think_time_s=seconds(options.get("think_time"), "--think-time") or 0.0,
+        requests_per_s=options.get("rate"),
+        input_tokens=options.get("input_tokens"),
+        output_tokens=options.get("output_tokens"),
+        prefix_hit_fraction=options.get("prefix_hit") or 0.0,
+        file=options.get("file"),
+        slo=slo_from(options),
+        gpus_from=split(options.get("gpus_from"), commas=True),
+        engines_from=split(options.get("engines_from"), commas=True),
+        allow=split(options.get("allow"), commas=True),
+        usd_per_hour=None if texts["budget"] is None else asking.parse_budget(texts["budget"]),
+        headroom_fraction=0.0 if texts["headroom"] is None else asking.parse_share(texts["headroom"], "--headroom"),
+        num_spare=0 if texts["spare"] is None else asking.parse_spare(texts["spare"]),
+        max_gpus=options.get("max_gpus"),
+        num_confirmed=5 if options.get("confirm") is None else options["confirm"],
+        num_shown=10 if options.get("top") is None else options["top"],
+        from_naive=options.get("from_naive", False),
+        seed=options.get("seed") or 0,
+    )
 
 
 def terms_from(options: Mapping[str, Any]) -> Terms:

@@ -861,6 +861,39 @@ BENCH = (
 )
 """What a measurement on this computer runs."""
 
+PLANNING = (
+    _question("objective", "--objective", kind=_Text, text="cost, throughput, latency or goodput (per USD). [cost]"),
+    Option(
+        name="budget",
+        flags=("--budget",),
+        kind=_Text,
+        default=None,
+        help="Most to pay, in USD: 5000/month or 8/h. [no limit]",
+        group="Cost",
+    ),
+    _question("headroom", "--headroom", kind=_Text, text="More than the load that limits must hold for: 20%. [0]"),
+    _question("spare", "--spare", kind=_Text, text="Replicas that may fail while all limits hold: N+1. [none]"),
+    _question("max_gpus", "--max-gpus", kind=_Whole, text="Most GPUs in all. [no limit]"),
+    _question("gpus_from", "--gpus-from", kind=_Texts, text="GPUs to choose from: h100,a100. [all with a price]"),
+    _question("engines_from", "--engines-from", kind=_Texts, text="Engines to choose from. [--engine, else vllm]"),
+    _question(
+        "allow",
+        "--allow",
+        kind=_Texts,
+        text="Precisions that may be taken although they lose something: fp8,int4, weights=awq, kv=fp8. [none]",
+    ),
+    _question("confirm", "--confirm", kind=_Whole, text="Best plans that the simulator confirms; 0: none. [5]"),
+    _question("top", "--top", kind=_Whole, text="Plans to show. [10]"),
+    Option(
+        name="from_naive",
+        flags=("--from-naive",),
+        kind=bool,
+        default=False,
+        help="Also the way there from a naive deployment, step by step, with what each step saves.",
+        group="Question",
+    ),
+)
+
 CATALOG = (
     Option(
         name="catalog",

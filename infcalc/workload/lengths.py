@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from itertools import groupby
 from typing import TypeAlias, assert_never
 
@@ -224,6 +225,7 @@ def _pareto_moment(lengths: Pareto, order: int) -> float:
 _SAME_POWER = 1e-9
 
 
+@lru_cache(maxsize=256)
 def normal_quantile(probability: float) -> float:
     """Return the standard normal quantile, by bisection on the error function.
 

@@ -187,6 +187,17 @@ BARE = {
     **dict.fromkeys(words("port machine"), "which one, not how many"),
     "block_size": "tokens, by the name of the flag",
     "max_model_len": "tokens, by the name of the flag",
+    **dict.fromkeys(
+        words(
+            "replicas spare_replicas safe_replicas total_gpus safe_gpus most_gpus max_gpus gpus_per_replica "
+            "slots_per_replica count"
+        ),
+        "a count of what it names",
+    ),
+    **dict.fromkeys(words("share share_per_replica"), "clients or requests per second, by the kind of the load"),
+    **dict.fromkeys(words("gain_factor saving_factor total_factor"), "a ratio of two equal units"),
+    "capacity": "of a load, in the unit that the load has: requests per second, or users",
+    "requests_per_s_per_replica": "requests per second, of each",
 }
 
 

@@ -35,7 +35,7 @@ from tests.journeys.simulated_cases import closed_loop_over_solo, gain_of_hits, 
 from tests.shipped import FACTS
 
 PUBLISHED = Path(__file__).parents[1] / "published" / "user_cases_speed.yaml"
-OTHERS = tuple(PUBLISHED.with_name(f"user_cases{room}.yaml") for room in ("", "_memory", "_disaggregation"))
+OTHERS = tuple(PUBLISHED.with_name(f"user_cases{room}.yaml") for room in ("", "_memory", "_disaggregation", "_plan"))
 VALIDATION = FACTS.parent / "validation" / "user_cases.yaml"
 FEATURES = {"latency", "throughput", "moe", "parallel", "sanity", "spec"}
 BF16 = KV_FORMATS["bf16"]

@@ -1,0 +1,177 @@
+"""The best plans under their load, request by request: percentiles of the simulator instead of a law around means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from infcalc.api.plan_demand import DemandKind, name_of
+from infcalc.api.plan_nouns import Confirmation, Simulated
+from infcalc.api.simulation_ask import SimulationAsk, policies_for
+from infcalc.api.simulation_results import RequestTimes
+from infcalc.api.simulation_site import place_of
+from infcalc.api.workload_ask import WorkloadAsk
+from infcalc.api.workloads import traced_of
+from infcalc.simulation.batch_shape import PS_PER_S
+from infcalc.simulation.summary import percentile_s
+from infcalc.units import format_seconds
+from infcalc.workload.arrival_times import arrival_times_s
+from infcalc.workload.arrivals import Gaps, OpenLoop, Steady
+from infcalc.workload.drawing import drawn_tokens
+from infcalc.workload.generation import faster, first_requests
+from infcalc.workload.trace import NONE, PrefixTree, Sharing, Trace, Turns
+
+if TYPE_CHECKING:
+    from infcalc.api.plan_demand import Demand
+    from infcalc.api.plan_rig import Rig
+    from infcalc.api.plan_search import Field, Found
+    from infcalc.workload.trace import Ints
+
+REQUESTS = 2000
+"""Counted in a confirmation."""
+_WARM_TURNS = 1
+_LEAST_TURNS = 3
+_WARM_SHARE = 0.1
+_GRAIN_TOKENS = 64
+_MEAN = "mean"
+
+
+def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
+    """Return how a plan fares under its load with its headroom, spare replicas away; ``item`` has the seed."""
+    found, seed = item
+    rig = field.rig(found.setup)
+    trace, num_warm = _trace_of(field.demand, found, rig, np.random.default_rng(seed))
+    demand = field.demand
+    asked = SimulationAsk(num_replicas=found.num_needed, slo=demand.slo)
+    place = place_of(rig.site, asked, field.terms, trace)
+    if place.machinery is None:
+        return _nothing(num_warm, "the simulated server has no room for one request")
+    policy = policies_for(asked, rig.deployment.rules.engine)[0]
+    ran = place.run(policy, trace, None)
+    times = RequestTimes(ran.gathered, ran.setting)
+    done = ran.gathered.finished
+    counted = ran.load.asked[done.indices] >= num_warm
+    if not bool(counted.any()):
+        return _nothing(num_warm, "no simulated request got its whole answer")
+    mine = {name: times[name][counted] for name in ("ttft_s", "tpot_s", "e2e_s", "queue_s")}
+    mine["tpot_s"] = mine["tpot_s"][done.output_tokens[counted] > 1]
+    slo = []
+    good = np.ones(int(counted.sum()), dtype=np.bool_)
+    for one in demand.slo:
+        column = mine[one.quantity]
+        value = None
+        if len(column):
+            mean = one.statistic == _MEAN
+            value = (
+                float(column.mean()) / PS_PER_S
+                if mean
+                else percentile_s(column, float(one.statistic.removeprefix("p")))
+            )
+        met = value is None or value <= one.limit
+        slo.append(Simulated(name=name_of(one), limit_s=one.limit, value_s=value, met=met))
+        good &= times[one.quantity][counted] <= round(one.limit * PS_PER_S)
+    lost = len(ran.gathered.reasons) + ran.gathered.num_aborted + len(ran.load.refused_tokens)
+    kept = all(one.met for one in slo)
+    return Confirmation(
+        confirmed=kept and not lost,
+        requests=int(counted.sum()),
+        num_warm=num_warm,
+        slo=tuple(slo),
+        ttft_p95_s=percentile_s(mine["ttft_s"], 95),
+        tpot_p95_s=percentile_s(mine["tpot_s"], 95) if len(mine["tpot_s"]) else 0.0,
+        e2e_p95_s=percentile_s(mine["e2e_s"], 95),
+        output_tokens_per_s=ran.result.output_tokens_per_s,
+        goodput_fraction=float(good.mean()),
+        preemptions=ran.result.preemptions,
+        text=_text(slo, lost),
+    )
+
+
+def _nothing(num_warm: int, text: str) -> Confirmation:
+    return Confirmation(
+        confirmed=False,
+        requests=0,
+        num_warm=num_warm,
+        slo=(),
+        ttft_p95_s=0.0,
+        tpot_p95_s=0.0,
+        e2e_p95_s=0.0,
+        output_tokens_per_s=0.0,
+        goodput_fraction=0.0,
+        preemptions=0,
+        text=text,
+    )
+
+
+def _text(slo: list[Simulated], lost: int) -> str:
+    missed = [one for one in slo if not one.met and one.value_s is not None]
+    if lost:
+        return f"{lost:,} simulated requests got no answer: longer than what the server admits"
+    if missed:
+        told = ", ".join(
+            f"{one.name} {format_seconds(one.value_s or 0)} (limit {format_seconds(one.limit_s)})" for one in missed
+        )
+        return f"not confirmed: simulated {told}"
+    told = ", ".join(f"{one.name} {format_seconds(one.value_s)}" for one in slo if one.value_s is not None)
+    return f"confirmed: simulated {told}"
+
+
+def _trace_of(demand: Demand, found: Found, rig: Rig, rng: np.random.Generator) -> tuple[Trace, int]:
+    """Return requests of the load and how many of the first are not counted.
+
+    Users send the first request at a moment of their turn that is equally likely, and the next when they have the
+    answer and have thought: else all would be in step for ever. Their first turn, or a tenth of what comes at a rate,
+    fills the server and is not counted.
+    """
+    load = rig.load
+    if demand.as_traced and demand.file is not None:
+        trace = first_requests(traced_of(WorkloadAsk(file=demand.file)).trace, REQUESTS + round(REQUESTS * _WARM_SHARE))
+        return faster(trace, 1 + demand.headroom_fraction), min(round(REQUESTS * _WARM_SHARE), len(trace) // 2)
+    if demand.kind is DemandKind.RATE:
+        num_warm = round(REQUESTS * _WARM_SHARE)
+        number = REQUESTS + num_warm
+    else:
+        users = demand.planned_users if demand.kind is DemandKind.USERS else round(found.share) * found.num_needed
+        num_warm = _WARM_TURNS * users
+        number = max(num_warm + REQUESTS, _LEAST_TURNS * users)
+    if demand.file is None:
+        prompts, answers = drawn_tokens(load.inputs, number, rng), drawn_tokens(load.outputs, number, rng)
+    else:
+        # As pairs: long prompts may have long answers.
+        traced = traced_of(WorkloadAsk(file=demand.file)).trace
+        prompts, answers = np.resize(traced.input_tokens, number), np.resize(traced.output_tokens, number)
+    turns = None
+    if demand.kind is DemandKind.RATE:
+        steady = OpenLoop(profile=Steady(rate_per_s=demand.planned_per_s), gaps=Gaps(cv=1.0))
+        times = arrival_times_s(steady, number, rng)
+    else:
+        turn_s = found.delay_s + demand.think_time_s
+        times = np.zeros(number)
+        times[:users] = np.sort(rng.uniform(0.0, turn_s, users))
+        # Those who follow have no time of their own, and stand after those who have.
+        times[users:] = times[users - 1]
+        follows = np.arange(number) - users
+        follows[:users] = NONE
+        pauses = np.where(follows == NONE, 0.0, demand.think_time_s)
+        turns = Turns(follows=follows, pauses_s=pauses)
+    return (
+        Trace(
+            arrivals_s=times,
+            input_tokens=prompts,
+            output_tokens=answers,
+            sharing=_shared(prompts, demand.prefix_hit_fraction),
+            turns=turns,
+        ),
+        num_warm,
+    )
+
+
+def _shared(prompts: Ints, fraction: float) -> Sharing | None:
+    """Return that each prompt begins with the same text, as far as ``fraction`` of it: what the cache then finds."""
+    depth = np.floor(prompts * fraction / _GRAIN_TOKENS).astype(np.int64)
+    most = int(depth.max(initial=0))
+    if not most:
+        return None
+    tree = PrefixTree(parent_ids=np.arange(most) - 1, node_tokens=np.full(most, _GRAIN_TOKENS, dtype=np.int64))
+    return Sharing(tree=tree, prompt_ids=depth - 1, kept_ids=depth - 1)

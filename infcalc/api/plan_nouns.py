@@ -1,0 +1,215 @@
+"""What a planner answers: plans with their bands, what was rejected and why, and how the best were confirmed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infcalc.frozen import frozen
+
+if TYPE_CHECKING:
+    from infcalc.api.offer import Figure
+    from infcalc.api.plan_demand import DemandKind
+    from infcalc.api.plan_rig import Kept
+    from infcalc.planning.nouns import Goal, Miss
+
+
+@frozen
+class Simulated:
+    """An objective as a simulation of the plan has it."""
+
+    name: str
+    limit_s: float
+    value_s: float | None
+    met: bool
+
+
+@frozen
+class Confirmation:
+    """A plan under its load, request by request: percentiles, where the closed form has means and a law around them.
+
+    ``requests`` are those counted, after ``num_warm`` that came while it filled.
+    """
+
+    confirmed: bool
+    requests: int
+    num_warm: int
+    slo: tuple[Simulated, ...]
+    ttft_p95_s: float
+    tpot_p95_s: float
+    e2e_p95_s: float
+    output_tokens_per_s: float
+    goodput_fraction: float
+    preemptions: int
+    text: str
+
+
+@frozen
+class Plan:
+    """What to rent: ``replicas`` of ``gpus_per_replica`` GPUs, and what comes of it.
+
+    Times are means over the requests of the fullest replica; ``slo`` has each objective at the planned load, headroom
+    included and spare replicas away. ``slo_probability_fraction`` is how likely all are kept, the band of each figure
+    read as the middle 80 % of a log-normal law; ``safe_replicas`` is the least number with nine in ten, None where no
+    number has. Cost is None where no price is known.
+    """
+
+    gpu: str
+    gpus_per_replica: int
+    replicas: int
+    spare_replicas: int
+    """Of the replicas, those that may fail."""
+    total_gpus: int
+    tp: int
+    pp: int
+    dp: int
+    ep: int
+    weights: str
+    kv_dtype: str
+    engine: str
+    engine_version: str
+    method: str | None
+    max_model_len: int
+    share_per_replica: float
+    """Clients, or requests per second, of the fullest replica."""
+    batch: float
+    max_batch: float
+    ttft_s: Figure | None
+    tpot_s: Figure | None
+    e2e_s: Figure | None
+    output_tokens_per_s: Figure
+    requests_per_s: Figure
+    usd_per_hour: Figure | None
+    usd_per_month: Figure | None
+    usd_per_million_output_tokens: Figure | None
+    price_source: str
+    slo: tuple[Kept, ...]
+    slo_probability_fraction: float
+    safe_replicas: int | None
+    safe_gpus: int | None
+    binding_constraint: str
+    certainty: str
+    """The band's meaning for the decision, in a sentence."""
+    launch_command: str
+    confirmation: Confirmation | None = None
+    on_front: bool = False
+
+
+@frozen
+class Rejected:
+    """A setup that is no plan: why, by which part of the limit it missed, and the nearest change."""
+
+    gpu: str
+    gpus_per_replica: int
+    replicas: int | None
+    tp: int
+    pp: int
+    dp: int
+    ep: int
+    weights: str
+    kv_dtype: str
+    engine: str
+    kind: Miss
+    reason: str
+    quantity: str
+    limit: float | None
+    value: float | None
+    miss_fraction: float | None
+    only_optimistic: bool
+    nearest_change: str
+
+
+@frozen
+class RejectedGroup:
+    """All that was rejected for one kind of reason, with the nearest miss among it."""
+
+    kind: Miss
+    count: int
+    nearest: Rejected
+
+
+@frozen
+class FrontPoint:
+    """A plan that no other beats in cost and in the time of a request."""
+
+    gpu: str
+    replicas: int
+    total_gpus: int
+    tp: int
+    pp: int
+    weights: str
+    kv_dtype: str
+    engine: str
+    usd_per_hour: float
+    usd_per_month: float
+    e2e_s: float
+    ttft_s: float
+    tpot_s: float | None
+    output_tokens_per_s: float
+
+
+@frozen
+class Alternative:
+    """Another form than replicas alike: pools of two kinds, judged against the best plain plan at equal cost."""
+
+    kind: str
+    """``mixed`` or ``disaggregated``."""
+    text: str
+    total_gpus: int
+    usd_per_hour: float
+    usd_per_month: float
+    plain_usd_per_hour: float
+    """Of the best plain plan for the same load."""
+    gain_factor: float
+    """Load per USD over that of the best plain plan: above 1 it pays."""
+    pays: bool
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    kv_transfer_s: float | None = None
+    why: str = ""
+
+
+@frozen
+class StoryStep:
+    """One change on the way from a naive deployment to the plan, and what the same load costs after it."""
+
+    step: str
+    gpu: str
+    num_gpus: int
+    replicas: int
+    slots_per_replica: float
+    requests_per_s_per_replica: float
+    usd_per_month: float
+    saving_factor: float
+    """Over the step before."""
+    total_factor: float
+    """Over the naive deployment."""
+    note: str
+
+
+@frozen
+class PlanResult:
+    """Plans for one model, the best first, and all that was rejected.
+
+    ``num_candidates`` are setups times the numbers of replicas that each of them stands for; all are weighed.
+    """
+
+    model: str
+    objective: Goal
+    load: DemandKind
+    users: int | None
+    rate_per_s: float | None
+    input_tokens: float
+    output_tokens: float
+    feasible: bool
+    plans: tuple[Plan, ...]
+    front: tuple[FrontPoint, ...]
+    alternatives: tuple[Alternative, ...]
+    rejected_groups: tuple[RejectedGroup, ...]
+    rejected: tuple[Rejected, ...]
+    num_setups: int
+    num_candidates: int
+    num_feasible: int
+    num_simulated: int
+    text: str
+    """The answer in a sentence."""
+    story: tuple[StoryStep, ...] = ()

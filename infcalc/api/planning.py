@@ -1,0 +1,476 @@
+"""What should I rent? From users, objectives and a budget to GPUs, their number, how to split them, and the price."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from infcalc.api.answer import Answer, distinct
+from infcalc.api.costing import Terms, price_warnings, rent_of, settled, unused_prices
+from infcalc.api.deployment import REFERENCE_MODEL, Ask, load, merged_inputs, stored_in
+from infcalc.api.plan_ask import HOURS_PER_MONTH, PlanAsk, check_plan, goal_of
+from infcalc.api.plan_candidates import choice_of, setups
+from infcalc.api.plan_demand import DemandKind, demand_of
+from infcalc.api.plan_details import front_point, plan_of, rejected_of
+from infcalc.api.plan_front import REACH, front_of
+from infcalc.api.plan_nouns import PlanResult, RejectedGroup
+from infcalc.api.plan_pool import over_cores
+from infcalc.api.plan_pools import alternatives_of
+from infcalc.api.plan_search import Field, found_with, weigh
+from infcalc.errors import UsageError
+from infcalc.planning.nouns import Goal, Miss, Refusal, Setup
+from infcalc.spec.explain import Input
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
+
+    from infcalc.api.plan_nouns import Confirmation, Plan, Rejected, StoryStep
+    from infcalc.api.plan_search import Found, Weighed
+    from infcalc.spec.explain import Explanation
+
+    Progress: TypeAlias = Callable[[int, int], None]
+
+_NOT_MET = 4
+_DEFAULT_MOST_GPUS = 8
+"""Of plans that only get better with more: one machine."""
+_TRIES_PER_PLAN = 3
+"""Plans that are simulated at most, for each that is to be confirmed."""
+
+
+def plan(
+    ask: Ask | None = None,
+    asked: PlanAsk | None = None,
+    *,
+    terms: Terms | None = None,
+    explain: bool = False,
+    progress: Progress | None = None,
+) -> Answer[PlanResult]:
+    """Return what serves a load best: every GPU, split, precision and number of replicas on offer is weighed.
+
+    Without anything: the reference model for 100 users, at the least cost. Exit code 4 where nothing keeps the limits.
+
+    Raises:
+        InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve`.
+
+    """
+    ask, asked, terms = ask or Ask(), asked or PlanAsk(), terms or Terms()
+    check_plan(asked)
+    _check_ask(ask)
+    catalog = load(ask)
+    terms = settled(terms, catalog)
+    results: list[PlanResult] = []
+    inputs: list[tuple[Input, ...]] = []
+    notes: list[str] = []
+    talk: list[str] = []
+    explanations: list[Explanation] = []
+    for name in ask.models or (REFERENCE_MODEL,):
+        one = replace(ask, models=(name,))
+        from infcalc import files  # noqa: PLC0415 - opening files is only needed here
+
+        entry = files.load_model(catalog, name)
+        demand, found_inputs, said = demand_of(asked)
+        goal = goal_of(asked)
+        most_gpus, capped = _most_gpus(asked, goal)
+        field = Field(
+            goal=goal,
+            demand=demand,
+            ask=one,
+            terms=terms,
+            catalog=catalog,
+            model_entry=entry,
+            most_gpus=most_gpus,
+            most_usd_per_hour=asked.usd_per_hour,
+            num_spare=asked.num_spare,
+        )
+        result, told, lengths = _planned(field, replace(asked, max_gpus=most_gpus), progress)
+        results.append(result)
+        notes += [*said, *capped, *told, *_notes(field, result), *entry.assumptions]
+        talk += [*entry.warnings, *_warnings(result), *_price_warnings(field, result)]
+        origin = "given (--model)" if ask.models else "reference scenario"
+        inputs.append(
+            (
+                Input(name="model", value=entry.model.name, origin=origin, source=entry.model.source),
+                Input(name="objective", value=str(goal), origin="given" if asked.goal != Goal.COST else "default"),
+                *found_inputs,
+                *lengths,
+                *_limits(asked, most_gpus),
+            )
+        )
+        if explain:
+            from infcalc.api.plan_words import explain_plan  # noqa: PLC0415 - only when asked
+
+            explanations += explain_plan(field, result)
+    talk += unused_prices(terms, [catalog.resolve("gpus", name) for name in asked.gpus_from] or catalog.names("gpus"))
+    code = 0 if all(result.feasible for result in results) else _NOT_MET
+    return Answer(
+        command="plan",
+        results=tuple(results),
+        inputs=merged_inputs(inputs),
+        assumptions=distinct(notes),
+        warnings=distinct(talk),
+        explanations=tuple(explanations),
+        exit_code=code,
+    )
+
+
+def _price_warnings(field: Field, result: PlanResult) -> list[str]:
+    """Return what is to be said of the prices of the plans that are shown."""
+    found: list[str] = []
+    for name in dict.fromkeys(one.gpu for one in result.plans):
+        gpu = field.catalog.gpu(name).gpu
+        found += price_warnings(gpu, rent_of(gpu, field.terms), field.terms)
+    return found
+
+
+def _check_ask(ask: Ask) -> None:
+    if ask.num_gpus is not None and ask.num_gpus < 1:
+        raise UsageError(f"{ask.num_gpus} is out of range", place="--gpus", hint="a whole number from 1")
+
+
+def _most_gpus(asked: PlanAsk, goal: Goal) -> tuple[int | None, list[str]]:
+    """Return the most GPUs, and a note where that is assumed: some goals know no end."""
+    endless = goal in {Goal.THROUGHPUT, Goal.LATENCY}
+    if asked.max_gpus is not None or asked.usd_per_hour is not None or not endless:
+        return asked.max_gpus, []
+    note = f"most {goal} knows no end: --max-gpus {_DEFAULT_MOST_GPUS} is assumed, for want of --budget or --max-gpus"
+    return _DEFAULT_MOST_GPUS, [note]
+
+
+def _limits(asked: PlanAsk, most_gpus: int | None) -> list[Input]:
+    found = []
+    for name, value, option in (
+        ("max_gpus", most_gpus, "--max-gpus"),
+        (
+            "budget_usd_per_month",
+            None if asked.usd_per_hour is None else round(asked.usd_per_hour * HOURS_PER_MONTH, 2),
+            "--budget",
+        ),
+        ("headroom_fraction", asked.headroom_fraction or None, "--headroom"),
+        ("spare_replicas", asked.num_spare or None, "--spare"),
+        ("allow", ",".join(asked.allow) or None, "--allow"),
+        ("gpus_from", ",".join(asked.gpus_from) or None, "--gpus-from"),
+        ("engines_from", ",".join(asked.engines_from) or None, "--engines-from"),
+        ("prefix_hit_fraction", asked.prefix_hit_fraction or None, "--prefix-hit"),
+    ):
+        if value is not None:
+            found.append(Input(name=name, value=value, origin=f"given ({option})"))
+    return found
+
+
+# One model -----------------------------------------------------------------------------------------------------------
+
+
+def _planned(
+    field: Field, asked: PlanAsk, progress: Progress | None
+) -> tuple[PlanResult, list[str], tuple[Input, ...]]:
+    priced = field.goal in {Goal.COST, Goal.GOODPUT} or asked.usd_per_hour is not None
+    choice = choice_of(field.ask, asked, field.model_entry.model, field.catalog)
+    offered: list[Setup] = []
+    refusals: list[Refusal] = []
+    for one in setups(choice, field.terms, priced=priced):
+        if isinstance(one, Setup):
+            offered.append(one)
+        else:
+            refusals.append(one)
+    total = len(offered)
+    weighed, outranked = _weighed(field, asked, offered, progress)
+    found = sorted((one.found for one in weighed if one.found is not None), key=lambda one: one.order(field.goal))
+    refusals += outranked
+    refusals += [one.refusal for one in weighed if one.refusal is not None]
+    chosen, confirmations, notes, missed, num_simulated = _confirmed(field, found, asked)
+    refusals += missed
+    refuted = {(one.setup, one.num_replicas) for one in missed}
+    front = front_of(
+        field,
+        [one for one in (*found, *chosen) if (one.setup, one.num_replicas) not in refuted],
+        asked.num_workers,
+    )
+    details = over_cores(
+        field, plan_of, [(one, _smaller(one, refusals)) for one in chosen], num_workers=asked.num_workers, few=8
+    )
+    on_front = {(one.setup, one.num_replicas) for one in front}
+    plans = tuple(
+        replace(one, confirmation=confirmation, on_front=(base.setup, base.num_replicas) in on_front)
+        for one, confirmation, base in zip(details, confirmations, chosen, strict=True)
+    )
+    own = _own_words(field)
+    rejected = tuple(sorted((rejected_of(one, *own) for one in refusals), key=_nearness))
+    means, given = _lengths(field, offered)
+    demand = field.demand
+    story: tuple[StoryStep, ...] = ()
+    if asked.from_naive and chosen:
+        from infcalc.api.plan_story import story_of  # noqa: PLC0415 - only when asked
+
+        story, told = story_of(field, asked, chosen[0])
+        notes = [*notes, *told]
+    result = PlanResult(
+        model=field.model_entry.model.name,
+        objective=field.goal,
+        load=demand.kind,
+        users=demand.num_users if demand.kind is DemandKind.USERS else None,
+        rate_per_s=demand.requests_per_s if demand.kind is DemandKind.RATE else None,
+        input_tokens=means[0],
+        output_tokens=means[1],
+        feasible=bool(plans),
+        plans=plans,
+        front=tuple(front_point(one, *own) for one in front),
+        alternatives=alternatives_of(field, found, asked.num_workers) if asked.with_pools else (),
+        rejected_groups=_grouped(rejected),
+        rejected=rejected,
+        num_setups=total,
+        num_candidates=sum(one.num_candidates for one in weighed) + _num_more(field, outranked),
+        num_feasible=len(found),
+        num_simulated=num_simulated,
+        text=_text(plans, rejected),
+        story=story,
+    )
+    return result, notes, given
+
+
+def _weighed(
+    field: Field, asked: PlanAsk, offered: Sequence[Setup], progress: Progress | None
+) -> tuple[list[Weighed], list[Refusal]]:
+    """Weigh setups, and refuse those that cannot be among the plans or on the front, whatever they do.
+
+    For the least cost those with the cheapest replicas come first. Once as many plans are known as are shown or
+    simulated, a setup of which one replica costs more than all of them, and more than the front reaches, is out: exact,
+    for no plan of it has fewer.
+    """
+    total = len(offered)
+
+    def weigh_all(some: Sequence[Setup], before: int) -> list[Weighed]:
+        done = None if progress is None else lambda number: progress(before + number, total)
+        return over_cores(field, weigh, some, num_workers=asked.num_workers, done=done)
+
+    if field.goal is not Goal.COST or total < _MANY:
+        return weigh_all(offered, 0), []
+    least_usd = {one: field.least_usd_per_hour(one) for one in offered}
+    ordered = sorted(offered, key=lambda one: least_usd[one])
+    first = ordered[: max(_MANY // 2, total // 8)]
+    weighed = weigh_all(first, 0)
+    known = sorted(
+        one.found.usd_per_hour.value for one in weighed if one.found is not None and one.found.usd_per_hour is not None
+    )
+    needed = asked.num_shown + _TRIES_PER_PLAN * asked.num_confirmed
+    if len(known) < needed:
+        return weighed + weigh_all(ordered[len(first) :], len(first)), []
+    most_usd = max(known[needed - 1], REACH * known[0])
+    rest = [one for one in ordered[len(first) :] if least_usd[one] <= most_usd]
+    out = [
+        Refusal(
+            setup=one,
+            kind=Miss.OUTRANKED,
+            reason=f"one replica is {least_usd[one]:,.2f} USD/h, the best plans and their front end at {most_usd:,.2f}",
+            quantity="usd_per_hour",
+            limit=most_usd,
+            value=least_usd[one],
+            num_replicas=1 + field.num_spare,
+        )
+        for one in ordered[len(first) :]
+        if least_usd[one] > most_usd
+    ]
+    return weighed + weigh_all(rest, len(first)), out
+
+
+def _num_more(field: Field, outranked: Sequence[Refusal]) -> int:
+    """Return the numbers of replicas that setups stand for which were left out."""
+    return sum(max(1, min(field.most_affordable(one.setup), field.most_useful())) for one in outranked)
+
+
+_MANY = 128
+"""Setups from which on those are left out that cannot win."""
+
+
+def _lengths(field: Field, offered: Sequence[Setup]) -> tuple[tuple[float, float], tuple[Input, ...]]:
+    """Return mean prompt and answer, and what was given or assumed of them, as the first setup understands them."""
+    for one in offered:
+        try:
+            load = field.rig(one).load
+        except UsageError:
+            continue
+        means = (load.prompt_tokens, load.answer_tokens)
+        if field.demand.file is None:
+            return means, tuple(item for item in load.found if item.name in _LENGTHS)
+        pairs = zip(_LENGTHS, means, strict=True)
+        return means, tuple(
+            Input(name=name, value=f"{mean:,.0f} on average", origin="of the trace") for name, mean in pairs
+        )
+    return (0.0, 0.0), ()
+
+
+_LENGTHS = ("input_tokens", "output_tokens")
+
+
+def _own_words(field: Field) -> tuple[str, str]:
+    model = field.model_entry.model
+    kv = model.kv_dtype or (model.dtype if model.dtype in {"bf16", "fp16"} else "bf16")
+    return stored_in(model), kv
+
+
+def _smaller(found: Found, refusals: Sequence[Refusal]) -> tuple[Refusal, ...]:
+    """Return why setups like it on fewer GPUs will not do."""
+    mine = found.setup
+    return tuple(
+        one
+        for one in refusals
+        if (one.setup.gpu, one.setup.engine, one.setup.weights, one.setup.kv)
+        == (mine.gpu, mine.engine, mine.weights, mine.kv)
+        and one.setup.num_gpus < found.num_needed * mine.num_gpus
+        and one.kind in {Miss.MEMORY, Miss.OBJECTIVE, Miss.LOAD}
+    )
+
+
+def _confirmed(
+    field: Field, found: Sequence[Found], asked: PlanAsk
+) -> tuple[list[Found], list[Confirmation | None], list[str], list[Refusal], int]:
+    """Return the plans to show, those confirmed first, each with what the simulator said of it.
+
+    The best are simulated; one that misses a limit there falls back: the same setup with one replica more takes its
+    place by cost, and the next best is simulated in its stead.
+    """
+    if not asked.num_confirmed or not found:
+        return list(found[: asked.num_shown]), [None] * len(found[: asked.num_shown]), [], [], 0
+    from infcalc.api.plan_confirming import confirm  # noqa: PLC0415 - numpy
+
+    queue = list(found)
+    kept: list[tuple[Found, Confirmation]] = []
+    missed: list[Refusal] = []
+    tried = 0
+    most = asked.num_confirmed * _TRIES_PER_PLAN
+    while queue and len(kept) < asked.num_confirmed and tried < most:
+        batch = queue[: min(asked.num_confirmed - len(kept), most - tried)]
+        queue = queue[len(batch) :]
+        tried += len(batch)
+        jobs = [(one, asked.seed) for one in batch]
+        for one, said in zip(
+            batch, over_cores(field, confirm, jobs, num_workers=asked.num_workers, few=2), strict=True
+        ):
+            if said.confirmed:
+                kept.append((one, said))
+                continue
+            missed.append(_unconfirmed(one, said))
+            more = _one_more(field, one)
+            if more is not None:
+                queue.append(more)
+        queue.sort(key=lambda one: one.order(field.goal))
+    kept.sort(key=lambda pair: pair[0].order(field.goal))
+    notes = []
+    if missed:
+        notes.append(
+            f"{len(missed)} plan{'' if len(missed) == 1 else 's'} that the closed form lets through missed a limit "
+            "when simulated, and fell back (rejected, kind: simulation)"
+        )
+    rest = queue[: max(0, asked.num_shown - len(kept))]
+    if not kept and tried:
+        notes.append(
+            f"none of the {tried} best plans was confirmed by the simulator: what is shown is closed form alone"
+        )
+    return (
+        [one for one, _ in kept] + rest,
+        [said for _, said in kept] + [None] * len(rest),
+        notes,
+        missed,
+        tried,
+    )
+
+
+def _one_more(field: Field, one: Found) -> Found | None:
+    if field.demand.kind is DemandKind.CAPACITY:
+        return None
+    most = min(field.most_affordable(one.setup), field.most_useful())
+    if one.num_needed >= most:
+        return None
+    return found_with(field, field.rig(one.setup), one.num_needed + 1)
+
+
+def _unconfirmed(one: Found, said: Confirmation) -> Refusal:
+    worst = max(
+        (item for item in said.slo if not item.met), key=lambda item: (item.value_s or 0) / item.limit_s, default=None
+    )
+    return Refusal(
+        setup=one.setup,
+        kind=Miss.SIMULATION,
+        reason=said.text,
+        quantity="" if worst is None else worst.name,
+        limit=None if worst is None else worst.limit_s,
+        value=None if worst is None else worst.value_s,
+        num_replicas=one.num_replicas,
+        change=f"{one.num_replicas + 1} replicas",
+    )
+
+
+# In words ------------------------------------------------------------------------------------------------------------
+
+_KINDS = (
+    Miss.SIMULATION,
+    Miss.OBJECTIVE,
+    Miss.LOAD,
+    Miss.BUDGET,
+    Miss.OUTRANKED,
+    Miss.GPUS,
+    Miss.MEMORY,
+    Miss.LENGTH,
+    Miss.PRECISION,
+    Miss.DIVISION,
+    Miss.PRICE,
+)
+
+
+def _nearness(one: Rejected) -> tuple[int, float, str, int]:
+    miss = one.miss_fraction
+    return _KINDS.index(one.kind), float("inf") if miss is None else miss, one.gpu, one.gpus_per_replica
+
+
+def _grouped(rejected: Sequence[Rejected]) -> tuple[RejectedGroup, ...]:
+    groups = []
+    for kind in _KINDS:
+        mine = [one for one in rejected if one.kind is kind]
+        if mine:
+            groups.append(RejectedGroup(kind=kind, count=len(mine), nearest=mine[0]))
+    return tuple(groups)
+
+
+def _text(plans: Sequence[Plan], rejected: Sequence[Rejected]) -> str:
+    if not plans:
+        near = [one for one in rejected if one.nearest_change and one.kind is not Miss.PRICE][:1]
+        if not near:
+            return "nothing on offer serves this load"
+        one = near[0]
+        return (
+            f"nothing on offer keeps all limits; nearest: {one.gpus_per_replica} x {one.gpu}, {one.reason} "
+            f"(mend: {one.nearest_change})"
+        )
+    best = plans[0]
+    many = f"{best.replicas} x " if best.replicas > 1 else ""
+    price = ""
+    if best.usd_per_month is not None and best.usd_per_hour is not None:
+        price = f" for {best.usd_per_month.value:,.0f} USD a month ({best.usd_per_hour.value:,.2f} USD/h)"
+    simulated = "confirmed by simulation" if best.confirmation is not None else "closed form alone"
+    return f"rent {many}{best.gpus_per_replica} x {best.gpu}{price}: {best.certainty}; {simulated}"
+
+
+def _notes(field: Field, result: PlanResult) -> list[str]:
+    found = [
+        "times are means over requests of the fullest replica; low to high is meant to hold 80 % of measurements",
+        (
+            "percentiles in closed form: waits as of an exponential, prompts and answers as they vary, a log-normal "
+            "law of that spread; the simulator's are those of requests"
+        ),
+        f"{result.num_candidates:,} candidates of {result.num_setups:,} setups weighed",
+        f"a month has {HOURS_PER_MONTH:.0f} hours",
+    ]
+    if field.num_spare:
+        found.append(
+            f"limits hold with {field.num_spare} replica{'s' if field.num_spare > 1 else ''} away; the price is of all"
+        )
+    if field.demand.prefix_hit_fraction:
+        found.append(
+            f"{field.demand.prefix_hit_fraction:.0%} of each prompt is found in the prefix cache; every request "
+            "still holds its whole context in memory, as if nothing were shared"
+        )
+    return found
+
+
+def _warnings(result: PlanResult) -> list[str]:
+    return [] if result.feasible else [result.text]
