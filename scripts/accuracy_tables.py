@@ -1,4 +1,4 @@
-"""Write the table of errors in README.md and its translation from the pages that measure them, or check it (``--check``).
+"""Write the table of errors in README.md and its translation from the pages that measure them, or ``--check`` it.
 
 It lies between ``<!-- accuracy -->`` and ``<!-- end of accuracy -->``. Nothing is computed here: each row is a row of a
 page, so that a figure has one place where it is made.
@@ -32,8 +32,8 @@ _TIMES = ("figures", "median", "p90", "worst")
 _RUNS = ("number", "median error", "90 % within", "-")
 _DRAFTS = ("cases", "median", "p90", "worst")
 _CLASSES = {
-    "NVIDIA dense": {"en": "NVIDIA, dense", "zh": "NVIDIA，稠密模型"},
-    "NVIDIA MoE": {"en": "NVIDIA, MoE", "zh": "NVIDIA，MoE"},
+    "NVIDIA dense": {"en": "NVIDIA, dense", "zh": "NVIDIA 稠密模型"},
+    "NVIDIA MoE": {"en": "NVIDIA, MoE", "zh": "NVIDIA MoE"},
     "AMD and others": {"en": "AMD and others", "zh": "AMD 及其他"},
 }
 _QUANTITIES = {
@@ -52,7 +52,10 @@ SOURCES = (
     Source({"en": "KV pool", "zh": "KV 池"}, "accuracy.md", "How right the memory ledger is", ("KV pool",), _LEDGER),
     *(
         Source(
-            {language: f"{quantity[language]}{', ' if language == 'en' else '，'}{kind[language]}" for language in quantity},
+            {
+                language: f"{quantity[language]}{', ' if language == 'en' else '，'}{kind[language]}"
+                for language in quantity
+            },
             "serving_accuracy.md",
             "By class",
             (key, name),
@@ -76,14 +79,14 @@ SOURCES = (
         _RUNS,
     ),
     Source(
-        {"en": "speedup of drafting, tokens per round stated", "zh": "投机解码加速比（给定每轮 token 数）"},
+        {"en": "speedup of drafting, tokens per round stated", "zh": "投机解码加速比 (给定每轮 token 数)"},
         "speculation.md",
         "Errors",
         ("tokens per round stated",),
         _DRAFTS,
     ),
     Source(
-        {"en": "speedup of drafting, published acceptance", "zh": "投机解码加速比（公开接受率）"},
+        {"en": "speedup of drafting, published acceptance", "zh": "投机解码加速比 (公开接受率)"},
         "speculation.md",
         "Errors",
         ("tokens per round published",),

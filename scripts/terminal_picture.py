@@ -58,7 +58,9 @@ def picture() -> str:
     name = "terminal-" + hashlib.sha256(COMMAND.encode()).hexdigest()[:8]
     svg = console.export_svg(title="infcalc", unique_id=name)
     # The picture must not ask a network for its letters.
-    return "\n".join(line.rstrip() for line in re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL).splitlines()) + "\n"
+    return (
+        "\n".join(line.rstrip() for line in re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL).splitlines()) + "\n"
+    )
 
 
 def _printed() -> str:
