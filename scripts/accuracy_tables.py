@@ -52,10 +52,7 @@ SOURCES = (
     Source({"en": "KV pool", "zh": "KV 池"}, "accuracy.md", "How right the memory ledger is", ("KV pool",), _LEDGER),
     *(
         Source(
-            {
-                language: f"{quantity[language]}{', ' if language == 'en' else '，'}{kind[language]}"
-                for language in quantity
-            },
+            {one: f"{quantity[one]}, {kind[one]}" for one in quantity},
             "serving_accuracy.md",
             "By class",
             (key, name),
