@@ -400,14 +400,14 @@ NUMBERS = frozenset(
         *("gpus", "tp", "pp", "dp", "ep", "dcp", "batch", "block_size", "max_num_seqs", "max_num_batched_tokens"),
         *("memory_fraction", "num_draft_tokens", "mtp_tokens", "lora_rank", "max_loras", "users"),
         *("concurrency", "rate", "num_requests", "utilization", "accepted", "drafted", "simulate"),
-        *("requests", "slots", "burstiness", "speedup", "port"),
+        *("requests", "slots", "burstiness", "speedup", "port", "max_gpus", "top"),
         *("load", "shared_requests", "prefixes", "page_size", "max_entries", "replicas"),
         *("threads", "repeat", "layers", "hidden"),
         *("prefill_replicas", "decode_replicas", "prefill_tp", "decode_tp", "workers"),
         *("capex", "years", "residual", "power_price", "pue", "peak", "min_replicas"),
     }
 )
-NUMBERS_FROM_ZERO = frozenset({"cpu_offload_gb", "kv_offload_gib", "prefix_hit", "sharing", "seed"})
+NUMBERS_FROM_ZERO = frozenset({"cpu_offload_gb", "kv_offload_gib", "prefix_hit", "sharing", "seed", "confirm"})
 TOKENS = frozenset({"context", "max_model_len", "pool_tokens", "shared_prefix_tokens", "prefix_tokens", "max_tokens"})
 NOT_NUMBERS = ("nan", "inf", "-inf", "many", "0x10", "1e400", "\N{SNOWMAN}")
 OUT_OF_RANGE = ("0", "-1", HUGE)
