@@ -44,7 +44,7 @@ def quantile_factor(squared_cv: float, deviations: float) -> float:
     >>> quantile_factor(0.0, 1.6449)
     1.0
     >>> round(quantile_factor(1.0, 1.6449), 3)
-    2.782
+    2.781
     """
     log_variance = math.log1p(max(0.0, squared_cv))
     return math.exp(deviations * math.sqrt(log_variance) - 0.5 * log_variance)
