@@ -53,6 +53,8 @@ docs: $(VENV)/.ready
 	$(PY) scripts/serving_page.py
 	$(PY) scripts/speculation_page.py
 	$(PY) scripts/simulation_page.py
+	$(PY) scripts/accuracy_tables.py
+	$(PY) scripts/terminal_picture.py
 
 clean:
 	rm -rf $(VENV) dist build

@@ -1,4 +1,4 @@
-"""Write the output blocks of README.md and docs/*.md anew, or check that none is stale (``--check``).
+"""Write the output blocks of README.md and docs/**/*.md anew, or check that none is stale (``--check``).
 
 Four kinds of blocks are known; everything else is left as it is.
 
@@ -51,7 +51,7 @@ class UnrunnableError(Exception):
 
 def pages() -> tuple[Path, ...]:
     """Return the files whose blocks are generated."""
-    return (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    return (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 
 @contextlib.contextmanager
@@ -191,9 +191,9 @@ def rendered(text: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Render the pages, or compare them with what they would be; return the exit code."""
-    parser = argparse.ArgumentParser(description="Write the output blocks of README.md and docs/*.md anew.")
+    parser = argparse.ArgumentParser(description="Write the output blocks of README.md and docs/**/*.md anew.")
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 with a diff when a block is stale")
-    parser.add_argument("pages", nargs="*", type=Path, help="[README.md and docs/*.md]")
+    parser.add_argument("pages", nargs="*", type=Path, help="[README.md and docs/**/*.md]")
     asked = parser.parse_args(arguments)
     stale = 0
     for path in asked.pages or pages():

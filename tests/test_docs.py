@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -24,39 +23,30 @@ from infcalc.spec.layers import (
     RecurrentMixer,
 )
 from infcalc.spec.model import Model
+from tests.measured import script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import ModuleType
 
 ROOT = Path(__file__).resolve().parent.parent
-TEXTS = (*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md")))
+TEXTS = (*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md")))
 
 
-def load_renderer() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("render_docs", ROOT / "scripts" / "render_docs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-render_docs = load_renderer()
+render_docs, terminal_picture, accuracy_tables = map(script, ("render_docs", "terminal_picture", "accuracy_tables"))
 
 
 def text_of(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", render_docs.pages(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", render_docs.pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_output_blocks_are_current(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = render_docs.main(["--check", str(path)])
 
     assert code == 0, f"stale: run `make docs`\n{capsys.readouterr().out}"
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_page_shows_a_bug(path: Path) -> None:
     assert not re.search(r"^(?:bug: |Traceback )", path.read_text(encoding="utf-8"), re.MULTILINE)
 
@@ -185,7 +175,7 @@ def keys(value: object) -> Iterator[str]:
 
 
 def test_every_exit_code_is_documented() -> None:
-    listed = set(re.findall(r"^\| (\d+) \|", text_of("docs/commands.md"), re.MULTILINE))
+    listed = set(re.findall(r"^\| (\d+) \|", text_of("docs/reference/exit-codes.md"), re.MULTILINE))
     kinds: list[type[InfcalcError]] = [InfcalcError, *InfcalcError.__subclasses__()]
 
     assert {str(kind.exit_code) for kind in kinds} <= listed
@@ -217,10 +207,10 @@ def test_every_key_of_a_model_entry_is_documented(noun: Any) -> None:  # noqa: A
 
 
 def test_every_precision_and_format_is_documented() -> None:
-    catalog, formulas = text_of("docs/catalog.md"), text_of("docs/formulas.md")
+    catalog, concept = text_of("docs/catalog.md"), text_of("docs/concepts/kv-bytes.md")
 
     assert not [name for name in PRECISIONS if f"`{name}`" not in catalog]
-    assert not [name for name in KV_FORMATS if f"`{name}`" not in formulas]
+    assert not [name for name in KV_FORMATS if f"`{name}`" not in concept]
 
 
 def test_bold_figures_of_the_folklore_table_are_printed_in_their_section() -> None:
@@ -238,7 +228,7 @@ def test_bold_figures_of_the_folklore_table_are_printed_in_their_section() -> No
         assert not [figure for figure in figures if not re.search(rf"(?<![\d.,]){re.escape(figure)}", printed)], row
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -249,6 +239,81 @@ def test_links_lead_somewhere(path: Path) -> None:
 
         assert file.exists(), target
         assert not anchor or anchor in anchors(file.read_text(encoding="utf-8")), target
+
+
+def blocks_of(text: str) -> list[str]:
+    """Return the fences of a page: commands with their output, Python, and what it prints."""
+    return re.findall(r"^```.*?^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """Return the numbers of each row of each table outside fences, and the addresses that the row names."""
+    bare = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    rows = [line for line in bare.splitlines() if line.startswith("|")]
+    return [re.findall(r"https?://[^)]+|(?<![\w.])\d[\d,.]*(?:\s?%)?", row) for row in rows]
+
+
+def test_the_chinese_readme_keeps_step() -> None:
+    english, chinese = text_of("README.md"), text_of("docs/zh/README.md")
+
+    assert blocks_of(chinese) == blocks_of(english)
+    assert rows_of(chinese) == rows_of(english)
+    assert len(re.findall(r"^## ", chinese, re.MULTILINE)) == len(re.findall(r"^## ", english, re.MULTILINE))
+    assert set(re.findall(r"`[^`\n]+`", chinese)) == set(re.findall(r"`[^`\n]+`", english))
+    assert len(re.findall(r"^- ", chinese, re.MULTILINE)) == len(re.findall(r"^- ", english, re.MULTILINE))
+    assert not [command.name for command in COMMANDS if f"`{command.name}`" not in chinese]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("infcalc plan -m", "infcalc plan -n"), ("0.15 秒", "0.25 秒"), ("`lab`", "`labs`"), ("\n- ", "\n")],
+)
+def test_a_translation_out_of_step_would_be_found(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {name: text_of(name) for name in ("README.md", "docs/zh/README.md")}
+    assert old in texts["docs/zh/README.md"]
+    texts["docs/zh/README.md"] = texts["docs/zh/README.md"].replace(old, new, 1)
+    monkeypatch.setitem(globals(), "text_of", texts.__getitem__)
+
+    with pytest.raises(AssertionError):
+        test_the_chinese_readme_keeps_step()
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_tables_of_errors_are_those_of_the_pages(language: str) -> None:
+    path, _ = accuracy_tables.PAGES[language]
+    text = path.read_text(encoding="utf-8")
+
+    assert accuracy_tables.written(text, language) == text, "stale: run python scripts/accuracy_tables.py"
+
+
+def test_a_row_that_its_page_lost_is_an_error(tmp_path: Path) -> None:
+    source = accuracy_tables.SOURCES[0]
+    page = text_of(f"docs/{source.page}").replace("| weights per GPU | ", "| weights | ")
+    (tmp_path / source.page).write_text(page, encoding="utf-8")
+
+    with pytest.raises(LookupError, match="no row"):
+        accuracy_tables.figures(source, tmp_path)
+
+
+def test_the_picture_of_the_terminal_is_current() -> None:
+    assert terminal_picture.PICTURE.read_text(encoding="utf-8") == terminal_picture.picture(), (
+        "stale: run python scripts/terminal_picture.py"
+    )
+
+
+def test_the_picture_asks_no_network() -> None:
+    text = text_of("docs/terminal.svg")
+
+    assert "@font-face" not in text
+    assert not re.findall(r"(?:href|src)=|url\((?!#)", text)
+
+
+def test_the_readme_is_short_and_every_page_is_in_the_index() -> None:
+    index = text_of("docs/README.md")
+    names = [str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")]
+
+    assert len(text_of("README.md").splitlines()) <= 150
+    assert not [name for name in names if name not in {"README.md", "zh/README.md"} and f"]({name})" not in index]
 
 
 def anchors(text: str) -> set[str]:

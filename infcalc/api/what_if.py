@@ -169,7 +169,15 @@ def _row(feature: Feature, now: Side, site: Site, runs: _Runs) -> FeatureRow:
         from infcalc.api.what_if_lessons import lesson  # noqa: PLC0415 - the clock, only for these
 
         times = lesson(feature, machine_of(site), runs.answer(now).result)
-        return _judged(row, times.throughput, times.tpot, times.ttft, times.e2e, times.why, waits=_waits(now.asked))
+        return _judged(
+            row,
+            times.throughput_factor,
+            times.tpot_factor,
+            times.ttft_factor,
+            times.e2e_factor,
+            times.why,
+            waits=_waits(now.asked),
+        )
     try:
         change = change_of(feature, now, site.deployment)
         off, on = runs.answer(change.off).result, runs.answer(change.on).result

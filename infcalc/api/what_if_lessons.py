@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class Lesson:
     """Factors of a server without something, and why."""
 
-    throughput: float
-    tpot: float
-    ttft: float
-    e2e: float
+    throughput_factor: float
+    tpot_factor: float
+    ttft_factor: float
+    e2e_factor: float
     why: str
 
 
@@ -61,4 +61,4 @@ def lesson(feature: Feature, machine: Machine, run: SimulationResult) -> Lesson:
     decode_s = run.tpot_s.mean * max(0.0, answers - 1)
     prompt_s = max(0.0, run.e2e_s.mean - decode_s)
     e2e = (prompt_s * ttft + decode_s * tpot) / (prompt_s + decode_s)
-    return Lesson(throughput=1 / e2e, tpot=tpot, ttft=ttft, e2e=e2e, why=why)
+    return Lesson(throughput_factor=1 / e2e, tpot_factor=tpot, ttft_factor=ttft, e2e_factor=e2e, why=why)

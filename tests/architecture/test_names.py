@@ -198,7 +198,7 @@ BARE = {
     **dict.fromkeys(words("gain_factor saving_factor total_factor"), "a ratio of two equal units"),
     **dict.fromkeys(
         words(
-            "throughput_factor throughput_factor_low throughput_factor_high tpot_factor tpot_factor_low "
+            "throughput_factor_low throughput_factor_high tpot_factor tpot_factor_low "
             "tpot_factor_high ttft_factor e2e_factor usd_per_million_factor usd_per_million_factor_low "
             "usd_per_million_factor_high"
         ),
