@@ -8,6 +8,7 @@ import numpy as np
 
 from infcalc.api.plan_demand import DemandKind, name_of
 from infcalc.api.plan_nouns import Confirmation, Simulated
+from infcalc.api.replicas import Policy
 from infcalc.api.simulation_ask import SimulationAsk, policies_for
 from infcalc.api.simulation_results import RequestTimes
 from infcalc.api.simulation_site import place_of
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 REQUESTS = 2000
 """Counted in a confirmation."""
+_STEPPED_REQUESTS = 200
+"""The same where every step is computed: lanes that step together, and schedulers not known in aggregate."""
 _WARM_TURNS = 1
 _LEAST_TURNS = 3
 _WARM_SHARE = 0.1
@@ -41,13 +44,16 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
     """Return how a plan fares under its load with its headroom, spare replicas away; ``item`` has the seed."""
     found, seed = item
     rig = field.rig(found.setup)
-    trace, num_warm = _trace_of(field.demand, found, rig, np.random.default_rng(seed))
+    policy = policies_for(SimulationAsk(), rig.deployment.rules.engine)[0]
+    parallelism = rig.deployment.parallelism
+    stepped = policy is not Policy.VLLM or (parallelism.dp > 1 and rig.deployment.model.has_experts)
+    counted_requests = _STEPPED_REQUESTS if stepped else REQUESTS
+    trace, num_warm = _trace_of(field.demand, found, rig, np.random.default_rng(seed), counted_requests)
     demand = field.demand
     asked = SimulationAsk(num_replicas=found.num_needed, slo=demand.slo)
     place = place_of(rig.site, asked, field.terms, trace)
     if place.machinery is None:
         return _nothing(num_warm, "the simulated server has no room for one request")
-    policy = policies_for(asked, rig.deployment.rules.engine)[0]
     ran = place.run(policy, trace, None)
     times = RequestTimes(ran.gathered, ran.setting)
     done = ran.gathered.finished
@@ -117,7 +123,7 @@ def _text(slo: list[Simulated], lost: int) -> str:
     return f"confirmed: simulated {told}"
 
 
-def _trace_of(demand: Demand, found: Found, rig: Rig, rng: np.random.Generator) -> tuple[Trace, int]:
+def _trace_of(demand: Demand, found: Found, rig: Rig, rng: np.random.Generator, num_counted: int) -> tuple[Trace, int]:
     """Return requests of the load and how many of the first are not counted.
 
     Users send the first request at a moment of their turn that is equally likely, and the next when they have the
@@ -126,15 +132,17 @@ def _trace_of(demand: Demand, found: Found, rig: Rig, rng: np.random.Generator) 
     """
     load = rig.load
     if demand.as_traced and demand.file is not None:
-        trace = first_requests(traced_of(WorkloadAsk(file=demand.file)).trace, REQUESTS + round(REQUESTS * _WARM_SHARE))
-        return faster(trace, 1 + demand.headroom_fraction), min(round(REQUESTS * _WARM_SHARE), len(trace) // 2)
+        trace = first_requests(
+            traced_of(WorkloadAsk(file=demand.file)).trace, num_counted + round(num_counted * _WARM_SHARE)
+        )
+        return faster(trace, 1 + demand.headroom_fraction), min(round(num_counted * _WARM_SHARE), len(trace) // 2)
     if demand.kind is DemandKind.RATE:
-        num_warm = round(REQUESTS * _WARM_SHARE)
-        number = REQUESTS + num_warm
+        num_warm = round(num_counted * _WARM_SHARE)
+        number = num_counted + num_warm
     else:
         users = demand.planned_users if demand.kind is DemandKind.USERS else round(found.share) * found.num_needed
         num_warm = _WARM_TURNS * users
-        number = max(num_warm + REQUESTS, _LEAST_TURNS * users)
+        number = max(num_warm + num_counted, _LEAST_TURNS * users)
     if demand.file is None:
         prompts, answers = drawn_tokens(load.inputs, number, rng), drawn_tokens(load.outputs, number, rng)
     else:

@@ -234,14 +234,16 @@ def _judged(  # noqa: PLR0917 - one figure after the other
     *,
     waits: bool,
 ) -> FeatureRow:
-    if not waits:
-        # Requests come as fast as they come: the server is paid by the hour either way.
-        throughput = 1.0
-    rate = _factor(throughput, THROUGHPUT_BAND if waits else 1.0)
+    if not waits and abs(throughput - 1) <= _SAME:
+        # Both serve what comes: the server is paid by the hour either way.
+        rate = _factor(1.0, 1.0)
+    else:
+        rate = _factor(throughput, THROUGHPUT_BAND)
     token = None if tpot is None else _factor(tpot, TPOT_BAND)
     # At equal GPUs a token costs what the hour costs over the tokens of it.
     usd = Factor(value=1 / rate.value, low=1 / rate.high, high=1 / rate.low)
-    gain = rate if waits else _factor(1 / e2e, TPOT_BAND)
+    # Waits grow faster than steps where a server is nearly full: the wider of the two bands.
+    gain = rate if waits else _factor(1 / e2e, THROUGHPUT_BAND)
     return replace(
         row,
         verdict=verdict_of(gain),
@@ -302,7 +304,8 @@ def _notes(result: WhatIfResult) -> list[str]:
     )
     bands = (
         "bands of factors: eight of ten published pairs of runs, in which weights, KV precision or split alone differ, "
-        f"lie within {TPOT_BAND:g}x of the predicted ratio of times per token and {THROUGHPUT_BAND:g}x of throughput"
+        f"lie within {TPOT_BAND:g}x of the predicted ratio of times per token and {THROUGHPUT_BAND:g}x of throughput; no "
+        "pairs of the other features are published in numbers, and theirs are taken from these"
     )
     same = "both sides serve the same requests; what fewer bits do to the quality of answers is not judged"
     return [judged, bands, same]

@@ -105,7 +105,7 @@ def _prefix_cache(now: Side, deployment: Deployment) -> Change:
 
 def _speculation(now: Side, deployment: Deployment) -> Change:
     del deployment
-    batch = now.asked.load.num_clients or 1
+    batch = max(1, (now.asked.load.num_clients or 1) // (now.asked.num_replicas or 1))
     rows = speculate(now.ask, DraftAsk(batch=batch)).result.rows
     if not rows:
         raise _not_here("no published way of drafting is known for it")
