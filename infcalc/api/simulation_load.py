@@ -89,7 +89,7 @@ def _ps(seconds: Floats) -> array[int]:
 def too_long() -> UsageError:
     """Return what is said of requests that come, or wait, for longer than the clock of a run goes."""
     return UsageError(
-        f"the load spans more than the {MOST_S / 86_400:.0f} days that a run may last: its clock counts picoseconds",
+        f"the run would last more than the {MOST_S / 86_400:.0f} days of its clock, which counts picoseconds",
         hint="of a file take the first requests (--num-requests) or bring them closer together (--speedup); else give "
         "a higher rate or shorter pauses",
     )

@@ -266,6 +266,29 @@ def test_requests_that_are_not_kept_are_not_saved() -> None:
     assert "--no-requests" in str(told.value)
 
 
+def _answers(folder: Path, *lengths: int) -> WorkloadAsk:
+    path = folder / "trace.csv"
+    lines = [f"{place / 5},300,{length}" for place, length in enumerate(lengths)]
+    path.write_text("\n".join(["time,input,output", *lines, ""]))
+    return WorkloadAsk(file=str(path))
+
+
+@pytest.mark.parametrize(("limit", "kept"), [("tpot=1us", False), ("tpot-p50=1us", False), ("tpot=10s", True)])
+def test_answers_of_one_token_have_no_time_per_token_in_a_limit_either(tmp_path: Path, limit: str, kept: bool) -> None:
+    result = ran(_answers(tmp_path, *[1, 1, 1, 80] * 10), slo=parse_slo((limit,)))
+    (outcome,) = result.slo
+    assert result.tpot_s is not None
+    assert outcome.value == (result.tpot_s.p50 if "p50" in limit else result.tpot_s.mean)
+    assert outcome.met is kept
+    assert result.goodput_fraction == (1.0 if kept else 0.75)
+
+
+def test_a_limit_of_tokens_that_nobody_has_is_kept(tmp_path: Path) -> None:
+    result = ran(_answers(tmp_path, 1, 1, 1), slo=parse_slo(("tpot=1us",)))
+    assert (result.tpot_s, result.goodput_fraction) == (None, 1.0)
+    assert [(one.met, one.value) for one in result.slo] == [(True, None)]
+
+
 LONG = {
     "arrivals": WorkloadAsk(requests_per_s=1e-6, num_requests=20),
     "rare": WorkloadAsk(arrivals="poisson:rate=1e-300", num_requests=20),
