@@ -413,7 +413,7 @@ def check_target(path: str) -> None:
     """Refuse a path that no file can be written to, before the work for it is done.
 
     Raises:
-        FileProblem: the folder does not exist, or the path is a folder.
+        FileProblem: the folder does not exist or takes no files, or the path is a folder.
 
     """
     folder = os.path.dirname(path) or "."
@@ -421,6 +421,17 @@ def check_target(path: str) -> None:
         raise FileProblem(f"the folder {folder!r} does not exist", place=path, hint="create it first")
     if os.path.isdir(path):
         raise FileProblem("this is a directory, not a file", place=path, hint="add a file name")
+    if "\0" in path:
+        raise FileProblem("cannot be written: embedded null byte", place=path, hint="name another file")
+    real = os.path.realpath(path)
+    if not _takes_text(real) and not os.access(os.path.dirname(real), os.W_OK):
+        raise FileProblem(f"no file can be written to the folder {folder!r}", place=path, hint="name another folder")
+
+
+def _takes_text(path: str) -> bool:
+    """Return whether a path is a pipe or a device, which takes text itself."""
+    special = os.path.exists(path) and not os.path.isfile(path)
+    return special or os.path.abspath(path).startswith(_DEVICES)
 
 
 def write_text(path: str, text: str) -> None:
@@ -432,8 +443,7 @@ def write_text(path: str, text: str) -> None:
     """
     check_target(path)
     try:
-        special = os.path.exists(path) and not os.path.isfile(path)
-        if special or os.path.abspath(path).startswith(_DEVICES):
+        if _takes_text(path):
             # A pipe or device takes the text itself; /dev/stdout may stand for a file that others write to as well.
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)

@@ -14,6 +14,7 @@ from infcalc import __version__, files
 from infcalc.catalog.lookup import SECTIONS, catalog_from_compiled
 from infcalc.errors import CatalogError, FileProblem, InfcalcError, UnknownName, UnsupportedArchitecture, UsageError
 from infcalc.files import (
+    check_target,
     compile_shipped,
     load_catalog,
     load_model,
@@ -531,3 +532,11 @@ def test_without_the_extra_the_hint_says_how_to_install_it(monkeypatch: pytest.M
     monkeypatch.setattr(files, "has_hub", lambda: False)
     with pytest.raises(UsageError, match=r"infcalc\[hub\]"):
         read_hub_model("org/name")
+
+
+def test_a_folder_that_takes_no_files_is_told_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_target(str(tmp_path / "x.csv"))
+    monkeypatch.setattr(os, "access", lambda path, mode: not (path == os.path.realpath(tmp_path) and mode == os.W_OK))
+    with pytest.raises(FileProblem, match="no file can be written to the folder"):
+        check_target(str(tmp_path / "x.csv"))
+    check_target("/dev/null")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from infcalc.simulation.scaling import ScalingRule
     from infcalc.simulation.summary import Floats
 
+_MILLION = 1e6
+
 
 @frozen
 class ScaledRun:
@@ -39,14 +41,19 @@ class ScaledRun:
     """Of one replica."""
 
     @property
-    def paid_gpu_s(self) -> float:
-        """GPU-seconds from the call of each replica to the end of its drain, or of the run."""
-        return self.fleet.paid_ps() / PS_PER_S * self.num_gpus
+    def start_ps(self) -> int:
+        """When the first request was sent."""
+        sent = self.gathered.sent_ps
+        return int(sent[sent >= 0].min(initial=self.fleet.now_ps))
 
-    @property
-    def fixed_peak_gpu_s(self) -> float:
-        """GPU-seconds of as many replicas as were paid at once at most, over the whole run."""
-        return self.num_peak * self.num_gpus * self.fleet.now_ps / PS_PER_S
+    def paid_gpu_s(self, duration_s: float) -> float:
+        """Return GPU-seconds from the call of each replica to the end of its drain, within a run of that duration."""
+        first_ps = self.start_ps
+        return self.fleet.paid_ps(first_ps, first_ps + round(duration_s * PS_PER_S)) / PS_PER_S * self.num_gpus
+
+    def fixed_peak_gpu_s(self, duration_s: float) -> float:
+        """Return GPU-seconds of as many replicas as were paid at once at most, over a run of that duration."""
+        return self.num_peak * self.num_gpus * duration_s
 
     @property
     def num_peak(self) -> int:
@@ -103,7 +110,8 @@ def scaled_result(ran: ScaledRun, result: RunResult, usd_per_gpu_s: float | None
     span_ps = result.duration_s * PS_PER_S
     factor = len(fleet.units) * span_ps / present_ps if present_ps else 1.0
     use = result.kv_usage_fraction
-    paid, fixed = ran.paid_gpu_s, ran.fixed_peak_gpu_s
+    paid, fixed = ran.paid_gpu_s(result.duration_s), ran.fixed_peak_gpu_s(result.duration_s)
+    tokens = result.output_tokens_per_s * result.duration_s
     serving, _ = _summed(fleet, np.array([0, fleet.now_ps], dtype=np.float64))
     mean = float(serving[-1]) / fleet.now_ps if fleet.now_ps else float(rule.num_least)
     added = len(fleet.units) - rule.num_least
@@ -111,6 +119,7 @@ def scaled_result(ran: ScaledRun, result: RunResult, usd_per_gpu_s: float | None
         result,
         kv_usage_fraction=None if use is None else Use(mean=use.mean * factor, max=use.max),
         slot_utilization_fraction=result.slot_utilization_fraction * factor,
+        usd_per_million_output_tokens=paid * usd_per_gpu_s / tokens * _MILLION if usd_per_gpu_s and tokens else None,
         over_time=_over_time(ran, result.over_time),
         scaling=Scaling(
             gauge=str(rule.gauge),
@@ -144,9 +153,7 @@ def _over_time(ran: ScaledRun, moments: tuple[Moment, ...]) -> tuple[Moment, ...
     """Return the stretches with the replicas of each; cache and slots as shares of those that were there."""
     if not moments:
         return ()
-    sent = ran.gathered.sent_ps
-    start_ps = int(sent[sent >= 0].min())
-    edges = start_ps + PS_PER_S * np.array([*(one.start_s for one in moments), moments[-1].end_s])
+    edges = ran.start_ps + PS_PER_S * np.array([*(one.start_s for one in moments), moments[-1].end_s])
     serving, present = (np.diff(total) / np.diff(edges) for total in _summed(ran.fleet, edges))
     ever = len(ran.fleet.units)
     return tuple(

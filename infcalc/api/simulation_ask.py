@@ -9,6 +9,7 @@ from infcalc.api.replicas import Policy, policies_of
 from infcalc.api.sweeping import Variable
 from infcalc.api.workload_ask import WorkloadAsk
 from infcalc.errors import UsageError
+from infcalc.files import check_target
 from infcalc.frozen import frozen
 from infcalc.simulation.routing import RouterKind
 
@@ -97,6 +98,8 @@ def _check_saving(asked: SimulationAsk) -> None:
         )
     if asked.save_requests is not None and (asked.sweep is not None or len(asked.compared) > 1):
         raise UsageError("requests of several runs", place="--save-requests", hint="simulate one alone to save it")
+    if asked.save_requests is not None:
+        check_target(asked.save_requests)
 
 
 def _check_draft(asked: SimulationAsk) -> None:

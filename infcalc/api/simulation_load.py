@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.simulation.batch_shape import PS_PER_S
 from infcalc.simulation.request import Request, Span
@@ -15,6 +16,9 @@ from infcalc.workload.trace import NONE, Floats, Ints, roots
 
 if TYPE_CHECKING:
     from infcalc.workload.trace import Sharing, Trace
+
+MOST_S = 9e6
+"""104 days: 64 bits of picoseconds hold 106.7, and a run ends after its last request has come."""
 
 
 @frozen
@@ -48,6 +52,10 @@ def load_of(trace: Trace, limit_tokens: int) -> Load:
 
     A prompt without room for a token of answer is refused, as engines do with an error to its sender; the next turn of
     its session is sent all the same.
+
+    Raises:
+        UsageError: a request comes, or a pause lasts, longer than a run can.
+
     """
     admitted = trace.input_tokens < limit_tokens
     asked = np.flatnonzero(admitted)
@@ -73,7 +81,18 @@ def load_of(trace: Trace, limit_tokens: int) -> Load:
 
 def _ps(seconds: Floats) -> array[int]:
     """Return picoseconds, 8 bytes each, that are read as whole numbers of Python."""
+    if len(seconds) and not seconds.max() <= MOST_S:
+        raise too_long()
     return array("q", np.rint(seconds * PS_PER_S).astype(np.int64).tobytes())
+
+
+def too_long() -> UsageError:
+    """Return what is said of requests that come, or wait, for longer than the clock of a run goes."""
+    return UsageError(
+        f"the run would last more than the {MOST_S / 86_400:.0f} days of its clock, which counts picoseconds",
+        hint="of a file take the first requests (--num-requests) or bring them closer together (--speedup); else give "
+        "a higher rate or shorter pauses",
+    )
 
 
 def _sending(trace: Trace, asked: Ints) -> Sending:
@@ -82,7 +101,7 @@ def _sending(trace: Trace, asked: Ints) -> Sending:
         if trace.think_s is not None:
             pauses = _ps(trace.think_s[asked])
         else:
-            pauses = array("q", [round(trace.clients.think_s * PS_PER_S)]) * len(asked)
+            pauses = _ps(np.full(len(asked), trace.clients.think_s))
         return Sending(times_ps=times, pauses_ps=pauses, num_clients=trace.clients.num_clients)
     if trace.turns is None:
         return Sending(times_ps=times)

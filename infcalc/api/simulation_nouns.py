@@ -152,7 +152,7 @@ class SimulationResult(RunResult):
     max_num_seqs: int
     """Of one lane."""
     usd_per_month: float | None = None
-    """Of all replicas, all hours paid."""
+    """Of all replicas, all hours paid; of those that come and go, the GPU-hours that a month of such runs pays."""
     usd_per_month_low: float | None = None
     usd_per_month_high: float | None = None
     step_time_low_fraction: float | None = None

@@ -39,7 +39,7 @@ def result_of(
     tokens_per_s = tokens / lasted_s if lasted_s else 0.0
     rejected = len(gathered.reasons) + len(load.refused_tokens)
     good = int(_within(times, slo).sum())
-    tpot = summary_of(times["tpot_s"][done.output_tokens > 1])
+    tpot = summary_of(times.samples("tpot_s"))
     return RunResult(
         policy=setting.policy,
         requests=load.num_requests,
@@ -96,6 +96,11 @@ class RequestTimes:
             case _:
                 raise KeyError(name)
 
+    def samples(self, name: str) -> Ints | Floats:
+        """Return one time of those who have it: an answer of one token has no time per further token."""
+        found = self[name]
+        return found[self._done.output_tokens > 1] if name == "tpot_s" else found
+
 
 def outcomes_of(gathered: Gathered, setting: Setting, slo: tuple[Objective, ...]) -> tuple[Outcome, ...]:
     """Return each objective with its value over the requests that got their answer."""
@@ -104,16 +109,21 @@ def outcomes_of(gathered: Gathered, setting: Setting, slo: tuple[Objective, ...]
 
 
 def _outcome(times: RequestTimes, objective: Objective) -> Outcome:
-    mine = times[objective.quantity]
+    mine = times.samples(objective.quantity)
+    name = f"{objective.statistic} {objective.quantity.removesuffix('_s')}"
     value = None
-    if len(mine):
+    summary = summary_of(mine)
+    if summary is not None:
         if objective.statistic == _MEAN:
-            value = float(mine.mean()) / PS_PER_S
+            value = summary.mean
         else:
             value = percentile_s(mine, float(objective.statistic.removeprefix("p")))
-    met = value is not None and value <= objective.limit
-    name = f"{objective.statistic} {objective.quantity.removesuffix('_s')}"
-    told = "no request got its answer" if value is None else f"{'' if met else 'not '}met with {format_seconds(value)}"
+        met = value <= objective.limit
+        told = f"{'' if met else 'not '}met with {format_seconds(value)}"
+    else:
+        # Where all answers end with their first token, each keeps a limit of what comes after it.
+        met = len(times) > 0
+        told = "met, no answer has a second token" if met else "no request got its answer"
     return Outcome(
         quantity=objective.quantity,
         statistic=objective.statistic,

@@ -9,13 +9,12 @@ from infcalc.api.costing import rent_of
 from infcalc.api.offering import limit_of
 from infcalc.api.simulation_ask import router_of
 from infcalc.api.simulation_drafting import compared_with, with_rounds
-from infcalc.api.simulation_load import load_of
+from infcalc.api.simulation_load import load_of, too_long
 from infcalc.api.simulation_machine import machinery_of, seats_of, usd_per_s
 from infcalc.api.simulation_nouns import RunResult, SimulationResult
 from infcalc.api.simulation_results import outcomes_of, result_of
 from infcalc.api.simulation_runs import Setting, run_of
 from infcalc.frozen import frozen
-from infcalc.simulation.batch_shape import PS_PER_S
 from infcalc.units import HOURS_PER_MONTH
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from infcalc.api.drafted_load import DraftedLoad
     from infcalc.api.objectives import Outcome
     from infcalc.api.replicas import Policy
+    from infcalc.api.scaling_nouns import Scaling
     from infcalc.api.simulation_ask import SimulationAsk
     from infcalc.api.simulation_load import Load
     from infcalc.api.simulation_machine import Machinery, Seats
@@ -102,7 +102,19 @@ class Place:
         return self.seats.missing_bytes if self.pools is None else self.pools.missing_bytes
 
     def run(self, policy: Policy, trace: Trace, progress: Progress | None) -> Ran:
-        """Return one run; with drafting also what the same requests see without it."""
+        """Return one run; with drafting also what the same requests see without it.
+
+        Raises:
+            UsageError: its load lasts longer than the clock of a run goes.
+
+        """
+        try:
+            return self._whole(policy, trace, progress)
+        except OverflowError:
+            # Each request and pause is within the clock, and all of them one after the other are not.
+            raise too_long() from None
+
+    def _whole(self, policy: Policy, trace: Trace, progress: Progress | None) -> Ran:
         ran = self._run(policy, trace, progress, self.drafted)
         if self.drafted is None or ran.gathered.partial:
             return ran
@@ -167,15 +179,12 @@ class Place:
             raise AssertionError("replicas come and go by a rule")
         num_gpus = self.site.deployment.parallelism.num_gpus
         ran = run_scaled(setting, load, rule, lanes=self.seats.lanes_per_replica, num_gpus=num_gpus, progress=progress)
-        of_one = usd_per_s(self.rent, self.terms, 1)
-        lasted_s = ran.fleet.now_ps / PS_PER_S
-        mean = of_one * ran.paid_gpu_s / lasted_s if of_one is not None and lasted_s else None
-        result = result_of(ran.gathered, load, ran.setting, slo=asked.slo, usd_per_s=mean)
+        result = result_of(ran.gathered, load, ran.setting, slo=asked.slo, usd_per_s=None)
         return Ran(
             setting=ran.setting,
             load=load,
             gathered=ran.gathered,
-            result=scaled_result(ran, result, of_one),
+            result=scaled_result(ran, result, usd_per_s(self.rent, self.terms, 1)),
             slo=outcomes_of(ran.gathered, ran.setting, asked.slo),
         )
 
@@ -210,7 +219,17 @@ class Place:
     def filled(described: SimulationResult, ran: Ran, *, compare: tuple[RunResult, ...] = ()) -> SimulationResult:
         """Return the result with a run in it, and others beside it."""
         found = {name: getattr(ran.result, name) for name in SHARED}
-        return replace(described, **found, slo=ran.slo, compare=compare)
+        filled = replace(described, **found, slo=ran.slo, compare=compare)
+        scaling = ran.result.scaling
+        return filled if scaling is None else _paid_per_month(filled, scaling)
+
+
+def _paid_per_month(result: SimulationResult, scaling: Scaling) -> SimulationResult:
+    """Return a result with what a month costs that goes on as the run did: who is not there is not paid."""
+    paid = (1 - scaling.saved_fraction) * scaling.num_peak / scaling.num_most
+    whole = (result.usd_per_month, result.usd_per_month_low, result.usd_per_month_high)
+    mean, low, high = (None if usd is None else usd * paid for usd in whole)
+    return replace(result, usd_per_month=mean, usd_per_month_low=low, usd_per_month_high=high)
 
 
 def place_of(site: Site, asked: SimulationAsk, terms: Terms, trace: Trace) -> Place:

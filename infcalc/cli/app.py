@@ -174,7 +174,12 @@ def with_signature(
 
         refuse_empty(options, given)
         refuse_empty_arguments([name for name, _, _ in arguments], given)
-        raise typer.Exit(run(given))
+        try:
+            code = run(given)
+        except KeyboardInterrupt:
+            # typer would end it without a word.
+            raise typer.Abort from None
+        raise typer.Exit(code)
 
     parameters = [(name, annotation, default) for name, annotation, default in arguments]
     parameters += [(option.name, option.annotation(), option.default) for option in options]

@@ -21,7 +21,7 @@ from infcalc.cli.options import (
     SEED,
 )
 from infcalc.cli.progress import progress_bar
-from infcalc.cli.render import render
+from infcalc.cli.render import check_way_out, render
 from infcalc.report.table import View
 
 _LOAD = tuple(option for option in (*LENGTHS, *BATCHES, *ARRIVALS) if option.name != "users")
@@ -51,6 +51,7 @@ Example: infcalc compare c1.json c16.json c64.json --gpu h100 --simulate"""
 
 def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
+    check_way_out(options, "compare")
     with progress_bar() as progress:
         answer = compare(
             options["file"] or (),

@@ -85,6 +85,8 @@ def trace_from(options: Mapping[str, Any]) -> WorkloadAsk:
     users, clients = options.get("users"), options.get("concurrency")
     if users is not None and clients is not None:
         raise UsageError("both --users and --concurrency", place="--users", hint="they mean the same here; give one")
+    if users is not None and users < 1:
+        raise UsageError(f"{users} is out of range", place="--users", hint="a whole number from 1")
     return WorkloadAsk(
         file=options.get("file"),
         trace_format=options.get("trace_format"),

@@ -28,7 +28,7 @@ from infcalc.cli.options import (
     TRACE,
 )
 from infcalc.cli.progress import progress_bar
-from infcalc.cli.render import render
+from infcalc.cli.render import check_way_out, render
 from infcalc.report.table import View
 
 _SENT = tuple(option for option in ARRIVALS if option.name in {"rate", "concurrency", "users"})
@@ -69,6 +69,7 @@ Example: infcalc simulate --method eagle3 --num-draft-tokens 5 --acceptance 0.8 
 
 def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
+    check_way_out(options, "simulate")
     with progress_bar() as progress:
         answer = simulate(
             ask_from(options),

@@ -158,9 +158,12 @@ class ScaledFleet(Fleet):
             self._push(self._rule.every_ps, Rank.CHECKED)
         return super().run()
 
-    def paid_ps(self) -> int:
-        """Return for how long replicas were paid up to now, each from its call to the end of its drain."""
-        return sum((self.now_ps if one.ended_ps is None else one.ended_ps) - one.called_ps for one in self.units)
+    def paid_ps(self, first_ps: int, last_ps: int) -> int:
+        """Return for how long replicas were paid between two moments, each from its call to the end of its drain."""
+        return sum(
+            max(0, (last_ps if one.ended_ps is None else one.ended_ps) - max(first_ps, one.called_ps))
+            for one in self.units
+        )
 
     # What happens
 

@@ -57,7 +57,7 @@ def test_the_cost_is_that_of_the_paid_hours() -> None:
     assert told.fixed_peak_usd == pytest.approx(told.fixed_peak_gpu_s * 1e-3)
     assert told.usd is not None
     tokens = result.output_tokens_per_s * result.duration_s
-    assert result.usd_per_million_output_tokens == pytest.approx(told.usd / tokens * 1e6, rel=0.01)
+    assert result.usd_per_million_output_tokens == pytest.approx(told.usd / tokens * 1e6, rel=1e-9)
 
 
 def test_a_rule_that_never_acts_is_a_fixed_number_of_replicas() -> None:
@@ -68,6 +68,21 @@ def test_a_rule_that_never_acts_is_a_fixed_number_of_replicas() -> None:
     assert (told.num_added, told.num_removed, told.num_peak) == (0, 0, 2)
     assert told.saved_fraction == 0
     assert result.slot_utilization_fraction == pytest.approx(fixed.slot_utilization_fraction, rel=0.01)
+
+
+def test_a_month_costs_what_the_replicas_that_were_there_cost() -> None:
+    result, told = ran("min=1,max=3,queue=1,start=5s,window=5s")
+    assert told.usd is not None
+    assert result.usd_per_month is not None
+    assert 1 < told.gpu_s / result.duration_s < 3
+    tokens_a_month = result.output_tokens_per_s * 730 * 3600
+    assert result.usd_per_million_output_tokens is not None
+    assert result.usd_per_month == pytest.approx(tokens_a_month / 1e6 * result.usd_per_million_output_tokens, rel=1e-9)
+    fixed = simulate(SMALL, SimulationAsk(load=DAY, num_replicas=3)).result
+    assert fixed.usd_per_month is not None
+    assert result.usd_per_month == pytest.approx(fixed.usd_per_month * told.gpu_s / result.duration_s / 3, rel=1e-9)
+    never, _ = ran("min=3,max=3,queue=1000")
+    assert never.usd_per_month == fixed.usd_per_month
 
 
 def test_policies_stand_side_by_side_with_their_replicas() -> None:

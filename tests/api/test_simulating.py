@@ -12,11 +12,11 @@ from infcalc.api.deployment import Ask
 from infcalc.api.objectives import parse_slo
 from infcalc.api.replicas import Policy
 from infcalc.api.simulating import simulate
-from infcalc.api.simulation_ask import SimulationAsk
+from infcalc.api.simulation_ask import SimulationAsk, check_simulation
 from infcalc.api.simulation_nouns import RunResult, SimulationResult
 from infcalc.api.sweeping import parse_sweep
 from infcalc.api.workload_ask import WorkloadAsk
-from infcalc.errors import InfcalcError, UsageError
+from infcalc.errors import FileProblem, InfcalcError, UsageError
 
 SMALL = Ask(models=("llama3-8b",), gpus=("rtx-4090",), num_gpus=1)
 BUSY = WorkloadAsk(requests_per_s=12.0, num_requests=250)
@@ -264,3 +264,58 @@ def test_requests_that_are_not_kept_are_not_saved() -> None:
     with pytest.raises(UsageError, match="not kept") as told:
         simulate(SMALL, SimulationAsk(save_requests="x.csv", keep_requests=False))
     assert "--no-requests" in str(told.value)
+
+
+def _answers(folder: Path, *lengths: int) -> WorkloadAsk:
+    path = folder / "trace.csv"
+    lines = [f"{place / 5},300,{length}" for place, length in enumerate(lengths)]
+    path.write_text("\n".join(["time,input,output", *lines, ""]))
+    return WorkloadAsk(file=str(path))
+
+
+@pytest.mark.parametrize(("limit", "kept"), [("tpot=1us", False), ("tpot-p50=1us", False), ("tpot=10s", True)])
+def test_answers_of_one_token_have_no_time_per_token_in_a_limit_either(tmp_path: Path, limit: str, kept: bool) -> None:
+    result = ran(_answers(tmp_path, *[1, 1, 1, 80] * 10), slo=parse_slo((limit,)))
+    (outcome,) = result.slo
+    assert result.tpot_s is not None
+    assert outcome.value == (result.tpot_s.p50 if "p50" in limit else result.tpot_s.mean)
+    assert outcome.met is kept
+    assert result.goodput_fraction == (1.0 if kept else 0.75)
+
+
+def test_a_limit_of_tokens_that_nobody_has_is_kept(tmp_path: Path) -> None:
+    result = ran(_answers(tmp_path, 1, 1, 1), slo=parse_slo(("tpot=1us",)))
+    assert (result.tpot_s, result.goodput_fraction) == (None, 1.0)
+    assert [(one.met, one.value) for one in result.slo] == [(True, None)]
+
+
+LONG = {
+    "arrivals": WorkloadAsk(requests_per_s=1e-6, num_requests=20),
+    "rare": WorkloadAsk(arrivals="poisson:rate=1e-300", num_requests=20),
+    "think time": WorkloadAsk(num_clients=3, think_s=1e12, num_requests=20),
+    "think times in a row": WorkloadAsk(num_clients=3, think_s=2e6, num_requests=20),
+    "turns in a row": WorkloadAsk(requests_per_s=1.0, num_requests=20, turns="3", think_s=8e6),
+}
+
+
+@pytest.mark.parametrize("word", LONG)
+@pytest.mark.parametrize(
+    "way", [{}, {"step_by_step": True}, {"num_replicas": 2}, {"compared": ("static", "vllm")}], ids=str
+)
+def test_a_load_that_outlasts_the_clock_is_refused_with_the_mend(word: str, way: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="more than the 104 days") as refused:
+        ran(LONG[word], **way)  # type: ignore[arg-type]
+    assert "--speedup" in (refused.value.hint or "")
+
+
+def test_a_load_of_a_hundred_days_is_served() -> None:
+    result = ran(WorkloadAsk(arrivals="constant:3e-6", num_requests=20))
+    assert result.completed == 20
+    assert result.duration_s == pytest.approx(19 / 3e-6, rel=1e-3)
+
+
+def test_requests_that_could_not_be_saved_are_refused_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(FileProblem, match="does not exist"):
+        check_simulation(SimulationAsk(save_requests=str(tmp_path / "none" / "x.csv")))
+    with pytest.raises(FileProblem, match="directory"):
+        check_simulation(SimulationAsk(save_requests=str(tmp_path)))

@@ -72,6 +72,15 @@ def test_an_interruption_ends_with_130(capsys: Capture, interruption: BaseExcept
     assert capsys.readouterr().err == "interrupted\n"
 
 
+def test_a_command_that_is_interrupted_says_so(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("infcalc.cli.simulate.simulate", stop)
+    assert run(["simulate"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_a_command_that_returns_nothing_has_answered() -> None:
     assert exit_code_of(lambda: None) == 0
     assert exit_code_of(lambda: 3) == 3

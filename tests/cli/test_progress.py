@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from infcalc.cli import progress
+from infcalc.cli.app import COMMANDS, run
 from infcalc.cli.progress import progress_bar
 
 Capture = pytest.CaptureFixture[str]
@@ -32,3 +35,23 @@ def test_a_short_run_and_one_outside_a_terminal_write_nothing(capsys: Capture, m
         assert show is not None
         show(1, 2)
     assert capsys.readouterr().err == ""
+
+
+LONG = [one.module for one in COMMANDS if hasattr(import_module(one.module), "progress_bar")]
+
+
+def test_the_commands_that_may_run_for_long_are_known() -> None:
+    assert {"infcalc.cli.simulate", "infcalc.cli.compare", "infcalc.cli.plan", "infcalc.cli.batching"} <= set(LONG)
+
+
+@pytest.mark.parametrize("module", LONG)
+def test_a_long_run_begins_only_where_its_answer_can_be_written(
+    module: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def begun(*_: object) -> None:
+        raise AssertionError("the run began")
+
+    monkeypatch.setattr(f"{module}.progress_bar", begun)
+    name = module.rpartition(".")[2]
+    assert run([name, "--output", str(tmp_path / "none" / "a.txt")]) == 2
+    assert "does not exist" in capsys.readouterr().err

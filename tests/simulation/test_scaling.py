@@ -85,7 +85,7 @@ def test_replicas_come_and_go_as_one_works_it_out_by_hand() -> None:
     assert [fleet.placed[one] for one in range(13)] == [0] * 7 + [1] * 4 + [2, 0]
     assert [record.end_ps // PS_PER_S for record in records] == [4, 8, 12, 16, 20, 24, 28, 11, 15, 19, 23, 15, 64]
     # From the call to the end: 64, 4 to 28 and 8 to 24.
-    assert fleet.paid_ps() == (64 + 24 + 16) * PS_PER_S
+    assert fleet.paid_ps(0, fleet.now_ps) == (64 + 24 + 16) * PS_PER_S
     fleet.check_laws()
 
 
@@ -138,7 +138,7 @@ def test_a_replica_that_never_serves_is_paid_until_the_end() -> None:
     assert counted(fleet)[-1][1:] == (1, 2, 0)
     end_ps = max(record.end_ps for record in records)
     assert fleet.now_ps == end_ps
-    assert fleet.paid_ps() == sum(end_ps - unit.called_ps for unit in fleet.units)
+    assert fleet.paid_ps(0, fleet.now_ps) == sum(end_ps - unit.called_ps for unit in fleet.units)
 
 
 @settings(max_examples=60, deadline=None)
@@ -198,10 +198,12 @@ def test_nobody_is_lost_whatever_the_rule(
     check_laws([_at(request, record) for request, record in zip(load, records, strict=True)], records)
     assert (ran().records, ran().counts) == (fleet.records, fleet.counts)
     # Paid is at least what the fewest cost, at most what the most and those that drain do.
-    assert fleet.paid_ps() >= least * fleet.now_ps
+    assert fleet.paid_ps(0, fleet.now_ps) >= least * fleet.now_ps
     widths = [later.time_ps - one.time_ps for one, later in pairwise(fleet.counts)]
     widths.append(fleet.now_ps - fleet.counts[-1].time_ps)
-    assert fleet.paid_ps() == sum(one.num_paid * width for one, width in zip(fleet.counts, widths, strict=True))
+    assert fleet.paid_ps(0, fleet.now_ps) == sum(
+        one.num_paid * width for one, width in zip(fleet.counts, widths, strict=True)
+    )
 
 
 def test_everybody_may_be_refused() -> None:
