@@ -234,11 +234,9 @@ def _judged(  # noqa: PLR0917 - one figure after the other
     *,
     waits: bool,
 ) -> FeatureRow:
-    if not waits and abs(throughput - 1) <= _SAME:
-        # Both serve what comes: the server is paid by the hour either way.
-        rate = _factor(1.0, 1.0)
-    else:
-        rate = _factor(throughput, THROUGHPUT_BAND)
+    # Where both serve all that comes, the server is paid by the hour either way.
+    served = not waits and abs(throughput - 1) <= _SAME
+    rate = _factor(1.0, 1.0) if served else _factor(throughput, THROUGHPUT_BAND)
     token = None if tpot is None else _factor(tpot, TPOT_BAND)
     # At equal GPUs a token costs what the hour costs over the tokens of it.
     usd = Factor(value=1 / rate.value, low=1 / rate.high, high=1 / rate.low)
@@ -304,8 +302,8 @@ def _notes(result: WhatIfResult) -> list[str]:
     )
     bands = (
         "bands of factors: eight of ten published pairs of runs, in which weights, KV precision or split alone differ, "
-        f"lie within {TPOT_BAND:g}x of the predicted ratio of times per token and {THROUGHPUT_BAND:g}x of throughput; no "
-        "pairs of the other features are published in numbers, and theirs are taken from these"
+        f"lie within {TPOT_BAND:g}x of the predicted ratio of times per token and {THROUGHPUT_BAND:g}x of throughput; "
+        "other features have no band of their own and take these"
     )
     same = "both sides serve the same requests; what fewer bits do to the quality of answers is not judged"
     return [judged, bands, same]
