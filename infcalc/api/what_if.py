@@ -31,6 +31,8 @@ TPOT_BAND = 1.17
 same GPU and model alone, have a ratio of times per token within this factor of the predicted one (81 pairs)."""
 THROUGHPUT_BAND = 1.37
 """The same of tokens per second (132 pairs)."""
+_TAIL = 0.1
+"""Of a run at a rate: so much its last answers, which nobody follows, may change its tokens per second."""
 _SAME = 0.02
 """Differences that nobody would turn a setting for."""
 
@@ -235,7 +237,7 @@ def _judged(  # noqa: PLR0917 - one figure after the other
     waits: bool,
 ) -> FeatureRow:
     # Where both serve all that comes, the server is paid by the hour either way.
-    served = not waits and abs(throughput - 1) <= _SAME
+    served = not waits and abs(throughput - 1) <= _TAIL
     rate = _factor(1.0, 1.0) if served else _factor(throughput, THROUGHPUT_BAND)
     token = None if tpot is None else _factor(tpot, TPOT_BAND)
     # At equal GPUs a token costs what the hour costs over the tokens of it.
