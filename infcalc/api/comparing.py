@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.attribution import Part
@@ -24,7 +24,11 @@ from infcalc.spec.explain import Explanation, Input
 from infcalc.units import format_memory
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from infcalc.api.offer import Offer
     from infcalc.api.remedies import Refusal
+    from infcalc.api.simulation_runs import Progress
     from infcalc.catalog.lookup import GpuEntry, ModelEntry
     from infcalc.spec.kv import KvFormat
     from infcalc.spec.model import Model
@@ -56,22 +60,63 @@ class CompareResult:
     refusals: tuple[Refusal, ...]
 
 
-def compare(path: str, ask: Ask | None = None, *, explain: bool = False) -> Answer[CompareResult]:
-    """Return the figures of a start-up log against what infcalc predicts for the deployment the log states.
+def compare(
+    path: str | Sequence[str],
+    ask: Ask | None = None,
+    given: Offer | None = None,
+    *,
+    form: str | None = None,
+    simulated: bool = False,
+    seed: int | None = None,
+    explain: bool = False,
+    progress: Progress | None = None,
+) -> Answer[Any]:
+    """Return what files of an engine or of a benchmark say against what infcalc predicts for what they state.
 
-    ``path`` is a file, or ``-`` for standard input. What the log does not state comes from ``ask`` or from defaults,
-    and is listed among the assumptions; what ``ask`` states wins.
+    ``path`` is a file or several, ``-`` for standard input: start-up logs (:class:`CompareResult`), and results of
+    benchmarks, metrics and interval lines (:class:`infcalc.api.measured_nouns.RunComparison`), told apart by content
+    or by ``form``. What a file does not state of its deployment comes from ``ask`` or from defaults, what it does not
+    state of its load from ``given``, and is listed among the assumptions; what they state wins. ``simulated``: the
+    load of a benchmark is also simulated, request by request, which predicts percentiles.
 
     Raises:
-        FileProblem: the file cannot be read, or holds no line of a start-up log.
-        UsageError: the log names no model or no GPU, and ``ask`` neither.
-        UnknownName: what the log names is not in the catalog.
+        FileProblem: a file cannot be read, or holds nothing that is known.
+        UsageError: a file names no model, no GPU or no load, and the options neither.
+        UnknownName: what a file names is not in the catalog.
 
     """
     from infcalc import files  # noqa: PLC0415 - opening files is only needed here
 
-    place = "standard input" if path == "-" else path
-    return compare_text(files.read_log_text(path), ask, place=place, explain=explain)
+    paths = [path] if isinstance(path, str) else list(path)
+    if not paths:
+        raise UsageError("no file", place="FILE", hint="name a log or a result of a benchmark, or - for standard input")
+    texts = [("standard input" if one == "-" else one, files.read_log_text(one)) for one in paths]
+    how = {"form": form, "simulated": simulated, "seed": seed, "explain": explain, "progress": progress}
+    answers = [_compared(text, place, ask, given, how) for place, text in texts]
+    if len(answers) == 1:
+        return answers[0]
+    from infcalc.api.measured_together import together  # noqa: PLC0415 - only where there are several
+
+    return together(answers)
+
+
+def _compared(text: str, place: str, ask: Ask | None, given: Offer | None, how: dict[str, Any]) -> Answer[Any]:
+    """Return the answer for one text: a start-up log, unless its content or ``form`` says another thing."""
+    if how["form"] is None and _is_log(text):
+        return compare_text(text, ask, place=place, explain=how["explain"])
+    from infcalc.api.measured_files import compare_measured  # noqa: PLC0415 - only for what is measured
+
+    return compare_measured(text, ask or Ask(), given, place=place, **how)
+
+
+def _is_log(text: str) -> bool:
+    """Return whether a text is to be read as a start-up log: it is one, or it is no measurement either."""
+    from infcalc.evidence.reading import sniff  # noqa: PLC0415 - only for files that may be either
+
+    log = read_log(text) if text.strip() else None
+    if log is not None and (log.figures or log.failures):
+        return True
+    return sniff(text) is None
 
 
 def compare_text(
@@ -93,12 +138,14 @@ def compare_text(
 
 
 def _not_a_log(text: str, place: str) -> FileProblem:
+    from infcalc.evidence.reading import KNOWN  # noqa: PLC0415 - only for what is neither
+
     head = text.lstrip()[:1]
     if head in {"{", "["} and '"' in text[:10_000]:
         return FileProblem(
             "a JSON document, and no start-up log of an engine",
             place=place,
-            hint=f"benchmark results are not read yet; lines looked for: {looked_for()}",
+            hint=f"results of benchmarks that are read: {KNOWN}; lines of logs looked for: {looked_for()}",
         )
     return FileProblem(
         "no line has the shape of an engine's start-up log", place=place, hint=f"lines looked for: {looked_for()}"

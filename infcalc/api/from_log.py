@@ -419,7 +419,7 @@ def _model_of(log: EngineLog, catalog: Catalog, place: str) -> tuple[str, int]:
     found = [setting for name in ("model", "served_name") if (setting := log.setting(name)) is not None]
     unknown: UnknownName | None = None
     for setting in found:
-        for name in _spellings(str(setting.value)):
+        for name in spellings(str(setting.value)):
             try:
                 catalog.model(name)
             except UnknownName as error:
@@ -437,12 +437,12 @@ def _model_of(log: EngineLog, catalog: Catalog, place: str) -> tuple[str, int]:
     )
 
 
-def _spellings(text: str) -> list[str]:
+def spellings(text: str) -> list[str]:
     """Return what a model may be called in the catalog: a hub id, the parts of a path, a file's name.
 
-    >>> _spellings("/data/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/0a1b")[:2]
+    >>> spellings("/data/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/0a1b")[:2]
     ['Qwen/Qwen3-8B', 'Qwen3-8B']
-    >>> _spellings("/models/Llama-3.1-8B-Instruct-Q4_K_M-00001-of-00002.gguf")[0]
+    >>> spellings("/models/Llama-3.1-8B-Instruct-Q4_K_M-00001-of-00002.gguf")[0]
     'Llama-3.1-8B-Instruct-Q4_K_M'
     """
     cached = _HUB_CACHE.search(text)

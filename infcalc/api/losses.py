@@ -39,14 +39,14 @@ def judged(run: Run, result: SpeedResult, measured: tuple[Measurement, ...]) -> 
                 place="--measured",
                 hint="an answer of one token has no time per token, and a load beyond saturation no time at all",
             )
-        limit, hard = _limits(run, one.quantity)
+        limit, hard = limits_of(run, one.quantity)
         found.append(
             judge(
                 one,
                 figure,
                 limit=limit,
                 hard_limit=hard,
-                offered=_offered(run, one.quantity),
+                offered=offered_to(run, one.quantity),
                 losses=_losses(run, result, one, limit),
                 suspects=_asked_later(run, one),
             )
@@ -58,7 +58,7 @@ def _asked_later(run: Run, one: Measurement) -> Callable[[], list[Suspect]]:
     return lambda: _suspects(run, one)
 
 
-def _limits(run: Run, quantity: str) -> tuple[float, float]:
+def limits_of(run: Run, quantity: str) -> tuple[float, float]:
     """Return floor (or ceiling) of the load as estimated, and that which no load of the kind can pass."""
     floors = run.floors
     batch = run.load.offer.batch
@@ -77,7 +77,7 @@ def _limits(run: Run, quantity: str) -> tuple[float, float]:
     return limits.get(quantity, (most, most))
 
 
-def _offered(run: Run, quantity: str) -> float | None:
+def offered_to(run: Run, quantity: str) -> float | None:
     """Return how much of a rate is asked for, where requests arrive at one without end."""
     offer = run.load.offer
     if offer.requests_per_s is None or offer.num_requests is not None:

@@ -485,6 +485,11 @@ class _Asker:
         return _result(run, self._terms, self._day), run
 
 
+def answered(site: Site, asked: Load) -> tuple[SpeedResult, Run | None]:
+    """Return the result of one load on a site, and its run; no run where it does not fit."""
+    return _Asker(Terms()).result(site, asked)
+
+
 def serving(machine: Machine, asked: Load, room: float | None = None) -> tuple[Server, Requests]:
     """Return the server that a machine is for the requests of a load, and what each of them asks.
 
@@ -891,6 +896,7 @@ __all__ = [
     "Site",
     "SpeedResult",
     "Terms",
+    "answered",
     "asks_of",
     "estimate",
     "figure_of",

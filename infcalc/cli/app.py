@@ -73,7 +73,11 @@ COMMANDS = (
         question="What does prefix reuse save, and how large must the cache be?",
         module="infcalc.cli.prefix_cache",
     ),
-    Command(name="compare", question="Does it agree with the start-up log of my engine?", module="infcalc.cli.compare"),
+    Command(
+        name="compare",
+        question="Does it agree with my engine's log, my benchmark, my metrics? Is mine possible, and normal?",
+        module="infcalc.cli.compare",
+    ),
     Command(name="validate", question="How right is it, on recorded start-up logs?", module="infcalc.cli.validate"),
     Command(
         name="lab",

@@ -42,7 +42,8 @@ def refuse_empty_arguments(names: Iterable[str], options: Mapping[str, Any]) -> 
     """
     for name in names:
         value = options.get(name)
-        if isinstance(value, str) and not value.strip():
+        texts = value if isinstance(value, list) else [value]
+        if any(isinstance(text, str) and not text.strip() for text in texts):
             hint = "name a file, or - for standard input" if name == "file" else "name it, or leave it out"
             raise UsageError("an empty name", place=name.upper(), hint=hint)
 

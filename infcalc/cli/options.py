@@ -694,6 +694,26 @@ EXECUTION = (
     _question("scheduler", "--scheduler", kind=_Text, text="Address of the dask scheduler: tcp://HOST:8786."),
 )
 
+MEASURED = (
+    _question(
+        "benchmark_format",
+        "--benchmark-format",
+        kind=_Text,
+        text="vllm-serve, serve-text, vllm-latency, vllm-throughput, sglang-serve, guidellm, guidellm-csv, aiperf, "
+        "aiperf-csv, inference-perf, trtllm-bench, trtllm-text, llama-bench, llama-bench-csv, llama-bench-markdown, "
+        "engine-trace, prometheus or interval-log. [by its content]",
+    ),
+    Option(
+        name="simulate",
+        flags=("--simulate",),
+        kind=bool,
+        default=False,
+        help="Also simulate the load of a benchmark, request by request: predicts percentiles.",
+        group="Question",
+    ),
+)
+"""Of what was measured."""
+
 PRICE = tuple(option for option in TERMS if option.name == "price")
 
 BENCH = (

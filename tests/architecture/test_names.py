@@ -167,7 +167,7 @@ BARE = {
         "in the unit of the quantity beside it",
     ),
     **dict.fromkeys(words("index text answer"), "which of them: a position, a text"),
-    **dict.fromkeys(words("line number starts"), "a position in a file, or a count of what it names"),
+    **dict.fromkeys(words("line number starts retractions"), "a position in a file, or a count of what it names"),
     **dict.fromkeys(words("rounds first_round rounds_by_drafted max_depth"), "a count of what it names"),
     "parents": "which one, not how many",
     "standard_errors": "in standard errors of the value beside it",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from infcalc.report.as_json import value_of
 from infcalc.report.table import Column, Table, View, count
@@ -41,10 +41,20 @@ _WORDS = {
 }
 
 
-def view(answer: Answer[CompareResult]) -> View:
-    """Return the verdict, the lines, what each residual is put down to, and what the engine refused."""
-    result = answer.result
-    lines = Table(
+def view(answer: Answer[Any]) -> View:
+    """Return the view of a start-up log, or of measurements and of several files."""
+    from infcalc.api.measured_nouns import RunComparison  # noqa: PLC0415 - logs need none of it
+
+    if len(answer.results) > 1 or isinstance(answer.result, RunComparison):
+        from infcalc.report.views import measured  # noqa: PLC0415 - the same
+
+        return measured.view(answer)
+    return _of_log(answer)
+
+
+def lines_table(result: CompareResult) -> Table:
+    """Return the lines of a log."""
+    return Table(
         title="Predicted and measured, per GPU",
         columns=(
             Column(key="quantity", heading="line", show=_named, left=True),
@@ -57,6 +67,11 @@ def view(answer: Answer[CompareResult]) -> View:
         ),
         rows=tuple(_row(line) for line in result.lines),
     )
+
+
+def _of_log(answer: Answer[CompareResult]) -> View:
+    """Return the verdict, the lines, what each residual is put down to, and what the engine refused."""
+    result = answer.result
     causes = Table(
         title="What the differences are put down to (measured less predicted)",
         columns=(
@@ -72,7 +87,9 @@ def view(answer: Answer[CompareResult]) -> View:
     refusals = tuple(
         f"what would start instead of line {refusal.line}: {'; '.join(refusal.remedies)}" for refusal in result.refusals
     )
-    return view_of(answer, tables=(lines, causes), verdict=result.verdict, findings=refusals, data=_data(result))
+    return view_of(
+        answer, tables=(lines_table(result), causes), verdict=result.verdict, findings=refusals, data=_data(result)
+    )
 
 
 def _data(result: CompareResult) -> Table:
