@@ -78,6 +78,11 @@ COMMANDS = (
         question="Does it agree with my engine's log, my benchmark, my metrics? Is mine possible, and normal?",
         module="infcalc.cli.compare",
     ),
+    Command(
+        name="calibrate",
+        question="Can it learn my hardware? (from my own benchmarks, tested on runs it has not seen)",
+        module="infcalc.cli.calibrate",
+    ),
     Command(name="validate", question="How right is it, on recorded start-up logs?", module="infcalc.cli.validate"),
     Command(
         name="lab",
@@ -100,7 +105,7 @@ SECTIONS = (
     ("How fast is it, and what bounds it?", ("roofline", "estimate", "speculate")),
     ("What happens under load?", ("workload", "simulate")),
     ("What does a mechanism save?", ("batching", "paging", "prefix-cache")),
-    ("Can I trust it?", ("compare", "validate", "lab")),
+    ("Can I trust it?", ("compare", "calibrate", "validate", "lab")),
     ("What does it know?", ("models", "gpus", "show", "example", "completion")),
 )
 """The commands by what a reader wants to know, in the order of the help."""
