@@ -53,6 +53,7 @@ docs: $(VENV)/.ready
 	$(PY) scripts/serving_page.py
 	$(PY) scripts/speculation_page.py
 	$(PY) scripts/simulation_page.py
+	$(PY) scripts/calibration_page.py
 	$(PY) scripts/accuracy_tables.py
 	$(PY) scripts/terminal_picture.py
 

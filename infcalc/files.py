@@ -221,10 +221,20 @@ def read_yaml(path: str) -> object:
     """
     named = "standard input" if path == "-" else path
     text = _decoded(_read_standard_input(MAX_TEXT_BYTES), named) if path == "-" else _read_limited(path, MAX_TEXT_BYTES)
-    document = _parse_document(text, named)
+    return parse_yaml(text, named)
+
+
+def parse_yaml(text: str, place: str) -> object:
+    """Return the value of a YAML text that errors call ``place``.
+
+    Raises:
+        FileProblem: it is no YAML; the first fault is named with its line.
+
+    """
+    document = _parse_document(text, place)
     if document.faults:
-        (place, message), *_ = document.faults
-        raise FileProblem(message, place=f"{named}:{document.line(place)}", hint="write valid YAML")
+        (path, message), *_ = document.faults
+        raise FileProblem(message, place=f"{place}:{document.line(path)}", hint="write valid YAML")
     return document.value
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from infcalc.api.batching_policies import batching
     from infcalc.api.batching_requests import BatchingAsk
     from infcalc.api.bounds import roofline
+    from infcalc.api.calibrating import calibrate
     from infcalc.api.comparing import compare
     from infcalc.api.deployment import Ask
     from infcalc.api.drafting import DraftAsk, speculate
@@ -54,6 +55,7 @@ __all__ = [
     "SimulationAsk",
     "WorkloadAsk",
     "batching",
+    "calibrate",
     "compare",
     "concurrency",
     "estimate",
@@ -90,6 +92,7 @@ _HOMES = {
     "SimulationAsk": "infcalc.api.simulation_ask",
     "WorkloadAsk": "infcalc.api.workload_ask",
     "batching": "infcalc.api.batching_policies",
+    "calibrate": "infcalc.api.calibrating",
     "compare": "infcalc.api.comparing",
     "concurrency": "infcalc.api.fitting",
     "estimate": "infcalc.api.speed",

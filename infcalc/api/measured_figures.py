@@ -15,7 +15,10 @@ from infcalc.evidence.nouns import MEAN, MEDIAN, Quantity
 from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from infcalc.api.measured_load import Loaded
+    from infcalc.api.offering import Load
     from infcalc.api.simulation_nouns import RunResult
     from infcalc.api.simulation_runs import Progress
     from infcalc.api.speed import Run, Site, SpeedResult
@@ -172,10 +175,20 @@ def predicted(site: Site, loaded: Loaded) -> Predicted:
         UsageError: no load can be so, or its requests are longer than the server admits.
 
     """
+    return slowest(site, loaded, lambda asked: answered(site, asked))
+
+
+def slowest(site: Site, loaded: Loaded, answer: Callable[[Load], tuple[SpeedResult, Run | None]]) -> Predicted:
+    """Return what ``answer`` predicts of a load, as :func:`predicted`.
+
+    Raises:
+        UsageError: no load can be so, or its requests are longer than the server admits.
+
+    """
     tried = []
     for offer in loaded.offers:
         check_offer(offer)
-        result, run = answered(site, load_for(site.deployment, offer, ()))
+        result, run = answer(load_for(site.deployment, offer, ()))
         tried.append(Predicted(loaded=loaded, result=result, run=run))
     return min(tried, key=lambda one: 0.0 if one.result.requests_per_s is None else one.result.requests_per_s.value)
 

@@ -17,7 +17,7 @@ from infcalc.api.floors import FloorClock
 from infcalc.api.held import held
 from infcalc.api.ledger import longest_for
 from infcalc.api.offer import is_burst
-from infcalc.api.servers import LaneClock, answer_nodes, clock_of, room_for, server_of
+from infcalc.api.servers import LaneClock, answer_nodes, clock_of, paced_on, room_for, server_of
 from infcalc.catalog.free_text import read_gpu_text, read_kv_text, read_model_text, read_weights_text
 from infcalc.engines.pace import Order, pace
 from infcalc.engines.reported import read_engine_text, read_version_text
@@ -67,11 +67,19 @@ def predict(
 
     """
     known = {} if known is None else known
-    flags = entry.get("flags") or {}
-    load = entry.get("workload") or {}
-    if flags.get("disaggregated"):
+    if (entry.get("flags") or {}).get("disaggregated"):
         raise FileProblem("prefill and decode on servers of their own are not modelled", place=text_of(entry.get("id")))
-    machine = machine_of(entry, catalog, known, adjust)
+    return predict_on(machine_of(entry, catalog, known, adjust), entry, known)
+
+
+def predict_on(machine: Machine, entry: Mapping[str, Any], known: dict[Any, Any]) -> Prediction:
+    """Return what is predicted for one entry on its machine; ``known`` keeps what machines have room for.
+
+    Raises:
+        InfcalcError: the entry does not say enough of its load.
+
+    """
+    flags, load = entry.get("flags") or {}, entry.get("workload") or {}
     deployment, clock = machine.deployment, machine.clock
     inputs, outputs, answers = _lengths(load)
     shared = float(flags.get("shared_prefix_fraction") or 0.0)
@@ -82,7 +90,7 @@ def predict(
         answers=answers,
         varied=isinstance(inputs, Exponential | Lognormal),
     )
-    room_key = ("room", id(clock), inputs, outputs)
+    room_key = ("room", id(deployment), inputs, outputs)
     if room_key not in known:
         known[room_key] = room_for(deployment, machine.form, inputs, outputs)
     server = server_of(deployment, clock, machine.pace, known[room_key])
@@ -300,6 +308,7 @@ def _resolved(entry: Mapping[str, Any], catalog: Catalog, adjust: Callable[[Pace
     if adjust is not None:
         steps = adjust(steps)
     efficiency = catalog.efficiency(base.gpu)
+    steps = paced_on(steps, efficiency, paced)
     return Machine(
         deployment=base,
         form=form,

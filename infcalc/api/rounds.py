@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from infcalc.api.servers import LIBRARIES, LaneClock, clock_of
+from infcalc.api.servers import LIBRARIES, LaneClock, clock_of, paced_on
 from infcalc.engines.drafting import draft_pace
 from infcalc.engines.pace import pace
 from infcalc.frozen import frozen
@@ -85,7 +85,9 @@ def rig_of(
     rules = deployment.rules
     engine = paced or rules.engine
     version = rules.version if engine == rules.engine else None
-    own = steps or pace(engine, version, rules.generation if engine == "vllm" else "").value
+    own = steps or paced_on(
+        pace(engine, version, rules.generation if engine == "vllm" else "").value, efficiency, engine
+    )
     return Rig(
         deployment=deployment,
         form=form,

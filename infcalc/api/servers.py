@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from infcalc.api.sizing import deployment_budgets
 from infcalc.api.users import Traffic, requests_in
-from infcalc.engines.pace import compute_shares, kernel_factor, num_front_ends
+from infcalc.engines.pace import compute_shares, kernel_factor, num_front_ends, stretched
 from infcalc.frozen import frozen
 from infcalc.roofline.clock import Overhead, StepClock
 from infcalc.roofline.curves import curves_of
@@ -146,6 +146,14 @@ class LaneClock:
                 self._clock, self._factor, full=True, floor_s=self._floor_s, beyond_tokens=self._beyond_tokens
             )
         return self._whole
+
+
+def paced_on(steps: Pace, efficiency: GpuEfficiency, engine: str) -> Pace:
+    """Return the pace of ``engine`` on a machine whose ``efficiency`` may know how much longer it takes there."""
+    if efficiency.calibration is None:
+        return steps
+    own = efficiency.calibration.of_engine(engine)
+    return stretched(steps, step_factor=own.step_factor, front_end_factor=own.front_end_factor)
 
 
 def clock_of(

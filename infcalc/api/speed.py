@@ -35,7 +35,7 @@ from infcalc.api.ledger import deployment_ledger, longest_for
 from infcalc.api.objectives import Objective, Outcome, check_statistics, outcome
 from infcalc.api.offer import Figure, LoadKind, Offer, is_burst
 from infcalc.api.offering import Load, check_offer, load_for
-from infcalc.api.servers import answer_nodes, clock_of, rooms_of, server_of
+from infcalc.api.servers import answer_nodes, clock_of, paced_on, rooms_of, server_of
 from infcalc.api.sizing import check_contexts, check_model_len
 from infcalc.api.spending import Day, ProfileAsk, Spending, Use, day_of_profile, spending_of
 from infcalc.api.steps import Step, Stepping, decode_step, prefill_step
@@ -350,8 +350,9 @@ def site_of(ask: Ask, deployment: Deployment, catalog: Catalog | None = None) ->
 def machine_of(site: Site, rooms: Rooms | None = None) -> Machine:
     """Return a site whose steps can be timed; ``rooms`` are its pools, where they are at hand."""
     deployment = site.deployment
-    steps, offload_s = _pace(site), offload_step_s(deployment)
     efficiency = site.catalog.efficiency(deployment.gpu)
+    known, offload_s = _pace(site), offload_step_s(deployment)
+    steps = replace(known, value=paced_on(known.value, efficiency, deployment.rules.engine))
     clock = clock_of(deployment, site.form, steps.value, efficiency)
     return Machine(
         site=site,
@@ -488,6 +489,12 @@ class _Asker:
 def answered(site: Site, asked: Load) -> tuple[SpeedResult, Run | None]:
     """Return the result of one load on a site, and its run; no run where it does not fit."""
     return _Asker(Terms()).result(site, asked)
+
+
+def result_on(machine: Machine, asked: Load) -> tuple[SpeedResult, Run]:
+    """Return the result of a load on a machine that it fits on, and its run."""
+    run = run_of(machine, asked)
+    return _result(run, Terms()), run
 
 
 def serving(machine: Machine, asked: Load, room: float | None = None) -> tuple[Server, Requests]:

@@ -26,13 +26,16 @@ from infcalc.spec.efficiency import (
     Algorithm,
     AlgorithmKind,
     Basis,
+    Calibration,
     CollectiveKind,
     CollectiveShape,
+    EngineCalibration,
     Fractions,
     GpuEfficiency,
     KernelShape,
     Residual,
     broken_fractions,
+    calibrated,
 )
 from infcalc.units import parse_quantity
 
@@ -51,6 +54,12 @@ VARIANTS: Final[dict[str, tuple[str, ...]]] = {
     "elementwise": ("any",),
 }
 """Kinds of kernels and their variants: what is computed, and ``_w8``, ``_w4`` where only the weights are narrow."""
+
+ENGINES: Final = (
+    *("vllm", "sglang", "tensorrt-llm", "llama.cpp"),
+    *("gpt-fast", "lmdeploy", "tgi", "hf", "autoawq"),
+)
+"""Engines that a calibration may speak of: those whose pace is known."""
 
 LIBRARIES: Final = ("nccl", "vllm", "sglang", "tensorrt-llm", "deepep")
 
@@ -288,6 +297,67 @@ def read_gpu_efficiency(value: object, path: KeyPath, faults: list[Fault]) -> ob
     return INVALID if found is None else found
 
 
+_LEAST_FACTOR, _MOST_FACTOR = 0.01, 1000.0
+_read_factor = _number_reader(_LEAST_FACTOR, _MOST_FACTOR)
+_ENGINE_FACTORS: dict[str, Reader] = {"step": _read_factor, "front_end": _read_factor}
+
+
+def _read_engines(value: object, path: KeyPath, faults: list[Fault]) -> object:
+    mapping = read_mapping(value, path, faults)
+    if mapping is None:
+        return INVALID
+    found = []
+    for engine, factors in mapping.items():
+        if engine not in ENGINES:
+            faults.append(((*path, engine), f"unknown engine; known are {', '.join(ENGINES)}"))
+            continue
+        given = read_mapping(factors, (*path, engine), faults)
+        values = None if given is None else read_fields(given, _ENGINE_FACTORS, (), (*path, engine), faults)
+        if values is not None:
+            named = cast("dict[str, Any]", {f"{key}_factor": item for key, item in values.items()})
+            found.append(EngineCalibration(engine=engine, **named))
+    return tuple(found)
+
+
+read_calibration = _noun_reader(
+    Calibration,
+    {
+        **dict.fromkeys(("bandwidth", "compute", "link", "message"), _read_factor),
+        "engines": _read_engines,
+        "source": read_text,
+        "date": read_text,
+    },
+    (),
+    {key: f"{key}_factor" for key in ("bandwidth", "compute", "link", "message")},
+)
+"""Read the ``calibration`` block of a GPU: what ``infcalc calibrate`` writes."""
+
+
+def calibration_mapping(calibration: Calibration) -> dict[str, object]:
+    """Return a calibration in the words of a catalog; factors of 1 are left out.
+
+    >>> calibration_mapping(Calibration(bandwidth_factor=0.9))
+    {'bandwidth': 0.9}
+    """
+    named: dict[str, object] = {
+        "bandwidth": calibration.bandwidth_factor,
+        "compute": calibration.compute_factor,
+        "link": calibration.link_factor,
+        "message": calibration.message_factor,
+    }
+    written = {key: value for key, value in named.items() if value != 1}
+    engines = {
+        one.engine: {
+            key: value for key, value in (("step", one.step_factor), ("front_end", one.front_end_factor)) if value != 1
+        }
+        for one in calibration.engines
+    }
+    if engines := {engine: factors for engine, factors in engines.items() if factors}:
+        written["engines"] = engines
+    said = {"source": calibration.source, "date": calibration.date}
+    return written | {key: text for key, text in said.items() if text}
+
+
 def efficiency_for(
     gpu: Gpu,
     *,
@@ -299,7 +369,8 @@ def efficiency_for(
 
     ``link_of`` gives the curves measured over a link, by the first word of its name or ``PCIe``. Where ``base`` lacks a
     kind of kernel altogether, ``default`` serves. A block ``efficiency`` of the accelerator goes before all: its
-    kernels replace those of the same kind and variant, its collectives those of the same kind and library.
+    kernels replace those of the same kind and variant, its collectives those of the same kind and library. A block
+    ``calibration`` scales what comes out.
     """
     found = base or GpuEfficiency(name=gpu.name)
     if gpu.name not in found.measured_on:
@@ -315,7 +386,7 @@ def efficiency_for(
     own = gpu.efficiency or GpuEfficiency(name=gpu.name)
     replaced = {(shape.kind, shape.library) for shape in own.collectives}
     kept = tuple(shape for shape in collectives if (shape.kind, shape.library) not in replaced)
-    return replace(
+    whole = replace(
         found,
         kernels=tuple((kernels | dict(own.kernels)).items()),
         collectives=(*kept, *own.collectives),
@@ -323,6 +394,7 @@ def efficiency_for(
         network_latency_s=own.network_latency_s or found.network_latency_s,
         doubts=(*found.doubts, *own.doubts),
     )
+    return whole if gpu.calibration is None else calibrated(whole, gpu.calibration)
 
 
 _VIA_HOST_S = 40e-6

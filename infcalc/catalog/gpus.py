@@ -138,6 +138,12 @@ def _read_efficiency(value: object, path: KeyPath, faults: list[Fault]) -> objec
     return read_gpu_efficiency(value, path, faults)
 
 
+def _read_calibration(value: object, path: KeyPath, faults: list[Fault]) -> object:
+    from infcalc.catalog.efficiency import read_calibration  # noqa: PLC0415  few entries have the block
+
+    return read_calibration(value, path, faults)
+
+
 _READERS: dict[str, Reader] = {
     "title": read_text,
     "vendor": read_text,
@@ -161,6 +167,7 @@ _READERS: dict[str, Reader] = {
     "doubts": read_texts,
     "recalled": read_texts,
     "efficiency": _read_efficiency,
+    "calibration": _read_calibration,
 }
 _REQUIRED = ("memory", "bandwidth", "source", "date")
 # Keys of the mapping whose name in the noun carries a unit or is a plural.

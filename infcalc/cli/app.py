@@ -93,6 +93,11 @@ COMMANDS = (
         question="Does it agree with my engine's log, my benchmark, my metrics? Is mine possible, and normal?",
         module="infcalc.cli.compare",
     ),
+    Command(
+        name="calibrate",
+        question="Can it learn my hardware? (from my own benchmarks, tested on runs it has not seen)",
+        module="infcalc.cli.calibrate",
+    ),
     Command(name="validate", question="How right is it, on recorded start-up logs?", module="infcalc.cli.validate"),
     Command(
         name="lab",
@@ -116,7 +121,7 @@ SECTIONS = (
     ("What happens under load?", ("workload", "simulate")),
     ("What does a mechanism save?", ("batching", "paging", "prefix-cache")),
     ("What shall I rent and run?", ("plan", "what-if", "launch")),
-    ("Can I trust it?", ("compare", "validate", "lab")),
+    ("Can I trust it?", ("compare", "calibrate", "validate", "lab")),
     ("What does it know?", ("models", "gpus", "show", "example", "completion")),
 )
 """The commands by what a reader wants to know, in the order of the help."""

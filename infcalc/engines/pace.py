@@ -203,6 +203,24 @@ def without_graphs(pace: Pace) -> Pace:
     return replace(pace, eager_beyond_tokens=-1.0)
 
 
+def stretched(pace: Pace, *, step_factor: float = 1.0, front_end_factor: float = 1.0) -> Pace:
+    """Return a pace that adds so many times as much to a step, and takes so many times as long in the front end.
+
+    >>> stretched(pace("vllm", "0.14").value, step_factor=2).per_step_s
+    0.0006
+    """
+    return replace(
+        pace,
+        per_layer_s=pace.per_layer_s * step_factor,
+        per_step_s=pace.per_step_s * step_factor,
+        per_sequence_s=pace.per_sequence_s * step_factor,
+        request_s=pace.request_s * front_end_factor,
+        token_s=pace.token_s * front_end_factor,
+        prompt_token_s=pace.prompt_token_s * front_end_factor,
+        latency_s=pace.latency_s * front_end_factor,
+    )
+
+
 _RATE, _TPOT, _TTFT, _E2E = "output tokens/s", "TPOT", "TTFT", "end to end"
 
 

@@ -165,6 +165,38 @@ class CollectiveShape:
 
 
 @frozen
+class EngineCalibration:
+    """What an engine adds on one machine, times as long as :mod:`infcalc.engines.pace` has it."""
+
+    engine: str
+    step_factor: float = 1.0
+    """Of what it adds to a step: between kernels, before and after them, for each sequence."""
+    front_end_factor: float = 1.0
+    """Of what its front end takes: for a request, a token of a prompt, a streamed token, on the way in and out."""
+
+
+@frozen
+class Calibration:
+    """A few factors that were fitted to somebody's own measurements, laid over the curves of an accelerator."""
+
+    bandwidth_factor: float = 1.0
+    """Of the bandwidth that kernels reach by their curves; what would pass the peak stays at it."""
+    compute_factor: float = 1.0
+    """Of the rate that kernels compute at by their curves, likewise."""
+    link_factor: float = 1.0
+    """Of the bytes/s that messages between accelerators pass at; none of what they take before the first byte."""
+    message_factor: float = 1.0
+    """What a message takes before its first byte, times as long."""
+    engines: tuple[EngineCalibration, ...] = ()
+    source: str = ""
+    date: str = ""
+
+    def of_engine(self, engine: str) -> EngineCalibration:
+        """Return the factors of an engine: 1 where none are stated."""
+        return next((one for one in self.engines if one.engine == engine), EngineCalibration(engine=engine))
+
+
+@frozen
 class GpuEfficiency:
     """All curves of one accelerator or of a family. ``kernels`` are pairs of ``kind/variant`` and shape."""
 
@@ -181,6 +213,39 @@ class GpuEfficiency:
     source: str = ""
     date: str = ""
     doubts: tuple[str, ...] = ()
+    calibration: Calibration | None = None
+    """What was fitted to measurements; the curves have it in them already, what engines add does not."""
+
+
+def calibrated(efficiency: GpuEfficiency, calibration: Calibration) -> GpuEfficiency:
+    """Return the curves with the factors of a calibration in them."""
+    kernels = tuple(
+        (
+            key,
+            replace(
+                shape,
+                compute_fraction=_scaled(shape.compute_fraction, calibration.compute_factor),
+                bandwidth_fraction=_scaled(shape.bandwidth_fraction, calibration.bandwidth_factor),
+            ),
+        )
+        for key, shape in efficiency.kernels
+    )
+    later, faster = calibration.message_factor, calibration.link_factor
+    collectives = tuple(
+        replace(
+            shape,
+            algorithms=tuple(
+                replace(one, latency_s=one.latency_s * later, bytes_per_s=one.bytes_per_s * faster)
+                for one in shape.algorithms
+            ),
+        )
+        for shape in efficiency.collectives
+    )
+    return replace(efficiency, kernels=kernels, collectives=collectives, calibration=calibration)
+
+
+def _scaled(curve: Fractions, factor: float) -> Fractions:
+    return replace(curve, fractions=tuple(min(1.0, factor * fraction) for fraction in curve.fractions))
 
 
 def with_compute_shares(efficiency: GpuEfficiency, shares: Mapping[str, float]) -> GpuEfficiency:

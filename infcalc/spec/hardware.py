@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
-    from infcalc.spec.efficiency import GpuEfficiency
+    from infcalc.spec.efficiency import Calibration, GpuEfficiency
 
 
 _MOST_IN_A_SERVER = 8
@@ -72,6 +72,8 @@ class Gpu:
     """Keys of secondary figures that were not read again in a source; not printed."""
     efficiency: GpuEfficiency | None = None
     """Efficiency curves that the entry itself states; they go before those of ``efficiency.yaml``."""
+    calibration: Calibration | None = None
+    """Factors that ``infcalc calibrate`` fitted to measurements of this accelerator."""
 
     @property
     def max_per_machine(self) -> int:

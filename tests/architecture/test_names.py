@@ -123,6 +123,7 @@ BARE = {
         words(
             "cost_ratio verify_ratio fixed_ratio operations_ratio operations_increase "
             "throughput_factor gqa_saving_factor gain_over_fp16 "
+            "bandwidth_factor compute_factor link_factor message_factor step_factor front_end_factor "
             "gain_over_fp16_nominal compression "
             "speedup speedup_low speedup_high sampler_logit_copies sampler_high_logit_copies hidden_copies "
             "moe_hidden_copies state_pool_ratio "
@@ -137,6 +138,8 @@ BARE = {
     ),
     "bits_per_element": "bits, of each of them",
     "pue": "a ratio of two equal units, the field's word",
+    **dict.fromkeys(words("run outliers folds"), "which of them: positions"),
+    **dict.fromkeys(words("factor factor_low factor_high"), "a ratio of two equal units"),
     "levels": "in the unit of the quantity beside it",
     "tree_width": "tokens of each sequence in a pass of its drafter",
     "kv_bytes_per_token_bf16": "bytes per token, and at which precision",
