@@ -37,7 +37,7 @@ def test_a_short_run_and_one_outside_a_terminal_write_nothing(capsys: Capture, m
     assert capsys.readouterr().err == ""
 
 
-LONG = [one.module for one in COMMANDS if hasattr(import_module(one.module), "progress_bar")]
+LONG = {one.module: one.name for one in COMMANDS if hasattr(import_module(one.module), "progress_bar")}
 
 
 def test_the_commands_that_may_run_for_long_are_known() -> None:
@@ -52,6 +52,6 @@ def test_a_long_run_begins_only_where_its_answer_can_be_written(
         raise AssertionError("the run began")
 
     monkeypatch.setattr(f"{module}.progress_bar", begun)
-    name = module.rpartition(".")[2]
-    assert run([name, "--output", str(tmp_path / "none" / "a.txt")]) == 2
+    needed = ["FILE" for _, _, default in getattr(import_module(module), "ARGUMENTS", ()) if default is ...]
+    assert run([LONG[module], *needed, "--output", str(tmp_path / "none" / "a.txt")]) == 2
     assert "does not exist" in capsys.readouterr().err
