@@ -37,7 +37,7 @@ def chosen(model: Linear, kinds: Array, knobs: tuple[Knob, ...]) -> tuple[NDArra
     while free.any():
         columns = np.flatnonzero(free)
         inverse = information(model, kinds, believed, free)
-        covariance = np.linalg.inv(inverse)
+        covariance: Array = np.asarray(np.linalg.inv(inverse), dtype=np.float64)
         left = np.sqrt(np.diag(covariance)) / believed[columns]
         worst = int(np.argmax(left))
         if left[worst] <= MOST_LEFT:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from infcalc.cli.day import today
 from infcalc.cli.given import ask_from
 from infcalc.cli.loads import offer_from
 from infcalc.cli.options import ARRIVALS, BATCHES, CATALOG, DEPLOYMENT, LENGTHS, MEASURED, OUTPUT
@@ -53,7 +53,7 @@ def run(options: dict[str, Any]) -> int:
             ask_from(options),
             offer_from(options),
             form=options["benchmark_format"],
-            today=time.strftime("%Y-%m-%d"),
+            today=today(),
             progress=progress,
         )
 

@@ -43,7 +43,7 @@ class Predicted:
         return np.asarray(found if figures is None else found[list(figures)])
 
 
-def observed(values: Sequence[float]) -> tuple[Observed, ...]:
+def observed(values: Sequence[float] | NDArray[np.float64]) -> tuple[Observed, ...]:
     """Return a run for each value, all in one file."""
     return tuple(
         Observed(run=number, group="file", quantity="tpot_s", measured=float(value))

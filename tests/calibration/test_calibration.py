@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -9,6 +10,9 @@ from infcalc.calibration.calibration import calibrate
 from infcalc.calibration.held_out import folds_of
 from infcalc.calibration.nouns import Knob, Observed, Outcome
 from tests.calibration.machine import BATCHES, KNOBS, Predicted, observed, times
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 TRUE = (math.log(0.7), 0.0, math.log(2.0), 0.0)
 
@@ -35,9 +39,12 @@ def test_a_factor_that_nothing_depends_on_is_left_at_one_with_the_reason() -> No
 
 
 def test_factors_that_act_alike_are_not_told_apart() -> None:
-    def alike(knobs: list[float], figures: list[int] | None = None) -> np.ndarray:  # type: ignore[type-arg]
-        found = np.log(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])) - knobs[0] - knobs[1]
-        return found if figures is None else found[figures]
+    def alike(knobs: list[float], figures: list[int] | None = None) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = np.log(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])) - knobs[0] - knobs[1]
+        if figures is None:
+            return found
+        chosen: NDArray[np.float64] = found[figures]
+        return chosen
 
     knobs = (Knob(name="bandwidth", log_deviation=0.3), Knob(name="compute", log_deviation=0.3))
     found = calibrate(alike, observed([1.2, 2.4, 3.6, 4.8, 6.0, 7.2]), knobs)  # type: ignore[arg-type]
