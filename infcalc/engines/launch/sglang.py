@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from infcalc.engines.flags.table import has_flag, version_of
 from infcalc.engines.launch.spec import Drafter, Role
-from infcalc.engines.launch.vllm import listening, named, no_weights, stated
+from infcalc.engines.launch.vllm import Words, listening, named, precisions, stated
 from infcalc.engines.launch.want import Refusal, Want
 from infcalc.units import GB, GIB
 
@@ -43,7 +43,7 @@ def wants(spec: LaunchSpec) -> Iterator[Want | Refusal]:
     at = version_of(spec.engine, spec.version)
     yield Want(flag="--model-path", value=spec.model_id, why=spec.why("model"))
     yield from _ranks(spec, at)
-    yield from _precisions(spec)
+    yield from precisions(spec, _WORDS)
     yield from stated(
         spec,
         ("--mem-fraction-static", spec.memory_fraction, "memory_fraction"),
@@ -90,23 +90,7 @@ def _chunk(spec: LaunchSpec) -> int | None:
     return -1 if spec.chunked_prefill is False else spec.max_num_batched_tokens
 
 
-def _precisions(spec: LaunchSpec) -> Iterator[Want | Refusal]:
-    if spec.dtype:
-        yield Want(flag="--dtype", value={"fp16": "float16", "bf16": "bfloat16"}[spec.dtype], why=spec.why("dtype"))
-    if spec.weights:
-        method = _ONLINE.get(spec.weights) or _STORED.get(spec.weights)
-        if method is None:
-            yield Refusal(text=no_weights(spec, "SGLang has no method for it"))
-        else:
-            yield Want(flag="--quantization", value=method, why=spec.why("weights"))
-            if spec.weights not in _ONLINE:
-                yield Refusal(text=no_weights(spec, "SGLang does not convert to it at its start"))
-    if spec.kv_dtype:
-        word = _KV_WORDS.get(spec.kv_dtype)
-        if word is None:
-            yield Refusal(text=f"SGLang has no KV cache in {spec.kv_dtype}: --kv-cache-dtype is left out")
-        else:
-            yield Want(flag="--kv-cache-dtype", value=word, why=spec.why("kv_dtype"))
+_WORDS = Words(engine="SGLang", online=_ONLINE, stored=_STORED, kv=_KV_WORDS)
 
 
 def _drafting(spec: LaunchSpec, drafting: Drafting, at: tuple[int, ...]) -> Iterator[Want | Refusal]:

@@ -9,10 +9,11 @@ from infcalc.engines.flags.table import has_flag, version_of
 from infcalc.engines.launch.spec import Drafter, Role
 from infcalc.engines.launch.want import Refusal, Want
 from infcalc.engines.rules import Since, at_version
+from infcalc.frozen import frozen
 from infcalc.units import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from infcalc.engines.launch.spec import Drafting, LaunchSpec
 
@@ -55,7 +56,7 @@ def wants(spec: LaunchSpec) -> Iterator[Want | Refusal]:
     """Yield the options of one server of ``spec``, machine 0 of a replica, in the order in which they are read."""
     at = version_of(spec.engine, spec.version)
     yield from _ranks(spec)
-    yield from _precisions(spec)
+    yield from precisions(spec, _WORDS)
     yield from _limits(spec)
     yield from _ways(spec, at)
     if spec.drafting is not None:
@@ -124,23 +125,37 @@ def _ways(spec: LaunchSpec, at: tuple[int, ...]) -> Iterator[Want]:
         yield Want(flag="--enforce-eager", value=None, why=spec.why("enforce_eager"))
 
 
-def _precisions(spec: LaunchSpec) -> Iterator[Want | Refusal]:
+@frozen
+class Words:
+    """How an engine calls precisions: of weights that it converts to, of weights that are stored so, and of KV."""
+
+    engine: str
+    online: Mapping[str, str]
+    stored: Mapping[str, str]
+    kv: Mapping[str, str]
+
+
+def precisions(spec: LaunchSpec, words: Words) -> Iterator[Want | Refusal]:
+    """Yield the options of precision, or what stands against them."""
     if spec.dtype:
         yield Want(flag="--dtype", value={"fp16": "float16", "bf16": "bfloat16"}[spec.dtype], why=spec.why("dtype"))
     if spec.weights:
-        method = _ONLINE.get(spec.weights) or _STORED.get(spec.weights)
+        method = words.online.get(spec.weights) or words.stored.get(spec.weights)
         if method is None:
-            yield Refusal(text=no_weights(spec, "vLLM has no method for it"))
+            yield Refusal(text=no_weights(spec, f"{words.engine} has no method for it"))
         else:
             yield Want(flag="--quantization", value=method, why=spec.why("weights"))
-            if spec.weights not in _ONLINE:
-                yield Refusal(text=no_weights(spec, "vLLM does not convert to it at its start"))
+            if spec.weights not in words.online:
+                yield Refusal(text=no_weights(spec, f"{words.engine} does not convert to it at its start"))
     if spec.kv_dtype:
-        word = _KV_WORDS.get(spec.kv_dtype)
+        word = words.kv.get(spec.kv_dtype)
         if word is None:
-            yield Refusal(text=f"vLLM has no KV cache in {spec.kv_dtype}: --kv-cache-dtype is left out")
+            yield Refusal(text=f"{words.engine} has no KV cache in {spec.kv_dtype}: --kv-cache-dtype is left out")
         else:
             yield Want(flag="--kv-cache-dtype", value=word, why=spec.why("kv_dtype"))
+
+
+_WORDS = Words(engine="vLLM", online=_ONLINE, stored=_STORED, kv=_KV_WORDS)
 
 
 def no_weights(spec: LaunchSpec, why: str) -> str:
