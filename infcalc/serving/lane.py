@@ -114,10 +114,14 @@ def share_out(server: Server, num_requests: float) -> float:
     return max(1.0 / server.num_coupled, num_requests / server.num_lanes)
 
 
+CLIENTS = "clients"
+"""What bounds a server that would do more if more asked: those who do are few, or away."""
+
+
 def bound(server: Server, most: float, clients: float | None) -> str:
     """Return what limits how many run at once."""
     if clients is not None and clients < server.num_places:
-        return "clients"
+        return CLIENTS
     if most < server.num_places:
         return "requests"
     return "KV room" if server.num_fitting < server.num_places + 1 else "max_num_seqs"

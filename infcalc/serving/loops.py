@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from infcalc.engines.pace import Order
 from infcalc.serving.closed import closed
-from infcalc.serving.lane import bound, front_end_s, latency_of, share_out, times_of, work_of
+from infcalc.serving.lane import CLIENTS, bound, front_end_s, latency_of, share_out, times_of, work_of
 from infcalc.serving.nouns import Requests, Server, one_pace
 from infcalc.serving.opened import opened
 from infcalc.serving.static import static_at_rate, static_loop
@@ -47,7 +47,8 @@ def steady_loop(
         inside = share_out(server, clients)
         found, per_lane = closed(times, work, inside, away_s=away_s), clients / inside
         rate = min(most, found.requests_per_s * per_lane)
-    bound_by = _bound_by(found, bound(server, running, clients))
+    limit = bound(server, running, clients) if rate >= most else CLIENTS
+    bound_by = _bound_by(found, limit)
     each_s = front_end_s(server, asked, front_end=front_end)
     if rate * each_s > 1:
         # Requests reach the lanes at the pace of the front end, and wait before it.

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from infcalc.serving.batch import BatchRun, batch_run
-from infcalc.serving.lane import bound, front_end_s, latency_of, times_of
+from infcalc.serving.lane import CLIENTS, bound, front_end_s, latency_of, times_of
 from infcalc.serving.nouns import Requests, Server, one_pace
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ def static_loop(
     rate = running / max(run.makespan_s, front_end_s(server, asked, front_end=front_end) * running)
     active_s = latency_s + run.e2e_s
     # Of fewer clients each waits for all of their batch, and is away while nothing runs.
-    rate = min(rate, clients / (run.makespan_s + latency_s + think_time_s))
+    asking = clients / (run.makespan_s + latency_s + think_time_s)
+    bound_by = bound(server, running, clients) if rate <= asking else CLIENTS
+    rate = min(rate, asking)
     queue_s = max(0.0, clients / rate - think_time_s - active_s)
     return _speed(
         asked,
@@ -37,7 +39,7 @@ def static_loop(
         queue_s=queue_s,
         rate=rate,
         num_decodes=rate * max(0.0, asked.answer_tokens - 1) * run.tpot_s,
-        bound_by=bound(server, running, clients),
+        bound_by=bound_by,
     )
 
 

@@ -111,6 +111,14 @@ def test_clients_that_think_leave_the_server_alone() -> None:
     assert idle.requests_per_s == pytest.approx(32 / (100 + idle.e2e_s), rel=0.02)
 
 
+@pytest.mark.parametrize("order", [*Order])
+def test_users_who_are_away_do_not_fill_the_places_that_they_outnumber(order: Order) -> None:
+    fitting = replace(server(order, places=16), num_fitting=16)
+    idle, full = (in_closed_loop(fitting, requests(), 64, think_time_s=away_s) for away_s in (1000.0, 0.0))
+    assert idle.num_decodes < 16
+    assert (idle.bound_by, full.bound_by) == ("clients", "KV room")
+
+
 def test_lanes_share_the_clients() -> None:
     one, four = (in_closed_loop(server(lanes=lanes), requests(), 16 * lanes) for lanes in (1, 4))
     assert four.requests_per_s == pytest.approx(4 * one.requests_per_s)
