@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from infcalc.api.band_table import BANDS
+from infcalc.api.peer_table import PEERS, SHARES
 from infcalc.engines.rules import parse_version
 from infcalc.spec.efficiency import Basis
 
@@ -123,6 +124,19 @@ def band(kind: str, quantity: str, value: float, *, at_rate: bool = False) -> tu
     bands = BANDS.get(table_of(quantity, at_rate=at_rate), {})
     low, high = next((bands[name] for name in pools(kind) if name in bands), _WIDE)
     return value * low, value * high
+
+
+def typical(kind: str, quantity: str, *, at_rate: bool = False) -> float:
+    """Return the median of measured over predicted, of the narrowest class around ``kind`` that it is known of.
+
+    1 where too little was published: the prediction itself.
+
+    >>> 0.9 < typical("NVIDIA dense", "tpot_s") < 1.1
+    True
+    """
+    rows = PEERS.get(table_of(quantity, at_rate=at_rate), {})
+    name = next((name for name in pools(kind) if name in rows), None)
+    return 1.0 if name is None else rows[name][2][SHARES.index(0.5)]
 
 
 def request_band(e2e_s: float, first: tuple[float, float, float], each: tuple[float, float]) -> tuple[float, float]:

@@ -91,6 +91,12 @@ def check_plan(asked: PlanAsk) -> None:
         raise UsageError(
             "both --users and --rate", place="--rate", hint="give one: users wait for their answers, a rate does not"
         )
+    if asked.think_time_s and asked.requests_per_s is not None:
+        raise UsageError(
+            "both --think-time and --rate",
+            place="--think-time",
+            hint="give --users with it: at a rate requests come whatever users do",
+        )
     counts = (
         ("--users", asked.num_users, 1, _MOST_USERS),
         ("--max-gpus", asked.max_gpus, 1, _MOST_GPUS),

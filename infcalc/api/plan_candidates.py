@@ -14,7 +14,7 @@ from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.memory.weights import weights_total_bytes
-from infcalc.planning.layouts import Undivided, layouts
+from infcalc.planning.layouts import Undivided, layouts, tightly_joined, undivided
 from infcalc.planning.nouns import Miss, Refusal, Setup
 from infcalc.spec.kv import KV_ALIASES, KV_FORMATS
 from infcalc.spec.parallelism import Parallelism
@@ -184,6 +184,31 @@ def _of_precision(
             value=float(least),
             change=f"--max-gpus {least}",
         )
+    elif not found:
+        yield _unsplit(choice, gpu, first)
+
+
+def _unsplit(choice: Choice, gpu: Gpu, first: Setup) -> Refusal:
+    """Return why a split that was asked for is none of a GPU's."""
+    ask, machine = choice.ask, tightly_joined(gpu)
+    asked = [
+        f"--{word} {ranks}"
+        for word, ranks in (("gpus", ask.num_gpus), ("tp", ask.tp), ("pp", ask.pp), ("dp", ask.dp), ("ep", ask.ep))
+        if ranks is not None
+    ]
+    ranks = Parallelism(tp=ask.tp or 1, pp=ask.pp or 1, dp=ask.dp or 1, ep=ask.ep or 1)
+    reason = undivided(choice.model, ranks)
+    if reason is None:
+        why = "no split that is looked at has that"
+        if ranks.tp > machine:
+            why = f"a tensor-parallel group lies in one machine or NVLink domain, of {gpu.name} {machine}"
+        reason = f"{' '.join(asked)}: {why}"
+    return Refusal(
+        setup=_with(first, ranks),
+        kind=Miss.DIVISION,
+        reason=reason,
+        change=f"leave {' '.join(asked)} out",
+    )
 
 
 def _with(setup: Setup, ranks: Parallelism) -> Setup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,6 +63,11 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
         return _nothing(num_warm, "no simulated request got its whole answer")
     mine = {name: times[name][counted] for name in ("ttft_s", "tpot_s", "e2e_s", "queue_s")}
     mine["tpot_s"] = mine["tpot_s"][done.output_tokens[counted] > 1]
+    pace_s = float(mine["tpot_s"].mean()) / PS_PER_S if len(mine["tpot_s"]) else 0.0
+    ahead_s = pace_s * _steps_ahead(rig, found)
+    later = {"ttft_s": round(ahead_s * PS_PER_S), "e2e_s": round(ahead_s * PS_PER_S)}
+    for name, late_ps in later.items():
+        mine[name] += late_ps
     slo = []
     good = np.ones(int(counted.sum()), dtype=np.bool_)
     for one in demand.slo:
@@ -76,7 +82,7 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
             )
         met = value is None or value <= one.limit
         slo.append(Simulated(name=name_of(one), limit_s=one.limit, value_s=value, met=met))
-        good &= times[one.quantity][counted] <= round(one.limit * PS_PER_S)
+        good &= times[one.quantity][counted] + later.get(one.quantity, 0) <= round(one.limit * PS_PER_S)
     lost = len(ran.gathered.reasons) + ran.gathered.num_aborted + len(ran.load.refused_tokens)
     kept = all(one.met for one in slo)
     return Confirmation(
@@ -90,8 +96,19 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
         output_tokens_per_s=ran.result.output_tokens_per_s,
         goodput_fraction=float(good.mean()),
         preemptions=ran.result.preemptions,
+        scheduled_ahead_s=ahead_s,
         text=_text(slo, lost),
     )
+
+
+def _steps_ahead(rig: Rig, found: Found) -> float:
+    """Return for how many steps a first token waits that an engine has scheduled before the request came.
+
+    The simulated schedulers plan each step when the one before has ended. An engine that schedules ahead
+    (:class:`infcalc.engines.pace.Pace`) lets who comes join as many steps later as it is ahead, where anybody decodes:
+    how likely that is follows from how many decode on average, each at a moment of its own. As the closed form has it.
+    """
+    return rig.machine.pace.value.num_steps_ahead * -math.expm1(-found.point.batch)
 
 
 def _nothing(num_warm: int, text: str) -> Confirmation:
@@ -106,6 +123,7 @@ def _nothing(num_warm: int, text: str) -> Confirmation:
         output_tokens_per_s=0.0,
         goodput_fraction=0.0,
         preemptions=0,
+        scheduled_ahead_s=0.0,
         text=text,
     )
 

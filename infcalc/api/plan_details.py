@@ -11,8 +11,10 @@ from infcalc.api.offer import Figure
 from infcalc.api.plan_ask import HOURS_PER_MONTH
 from infcalc.api.plan_demand import DemandKind
 from infcalc.api.plan_nouns import FrontPoint, Plan, Rejected
+from infcalc.api.plan_odds import far_s, judged, safe
+from infcalc.api.speed import use_of
+from infcalc.api.spending import energy_of
 from infcalc.planning.nouns import Goal, Miss
-from infcalc.planning.odds import SAFE
 from infcalc.planning.replicas import least_kept
 from infcalc.units import format_seconds
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 _HOUR_S = 3600.0
 _MILLION = 1e6
+_EVEN = 0.5
+"""Odds below which a plan is more likely to miss a limit than to keep it."""
 _LOOKED_FURTHER = 4
 """Times the replicas of a plan, up to which it is looked for a safe number."""
 
@@ -34,7 +38,8 @@ def plan_of(field: Field, item: tuple[Found, tuple[Refusal, ...]]) -> Plan:
     rig = field.rig(found.setup)
     deployment, setup = rig.deployment, found.setup
     rent = field.rent(setup)
-    safe = _safe_number(field, rig, found)
+    number, unsafe = _safe_number(field, rig, found)
+    stated, planned = judged(rig, found.share), judged(rig, _planned(field, rig, found))
     per_million = None
     if found.usd_per_hour is not None:
         usd, rate = found.usd_per_hour, found.tokens_per_s
@@ -66,47 +71,73 @@ def plan_of(field: Field, item: tuple[Found, tuple[Refusal, ...]]) -> Plan:
         share_per_replica=found.share,
         batch=found.point.batch,
         max_batch=found.point.max_batch,
-        ttft_s=found.point.ttft_s,
-        tpot_s=found.point.tpot_s,
-        e2e_s=found.point.e2e_s,
+        ttft_s=stated.ttft_s,
+        tpot_s=stated.tpot_s,
+        e2e_s=stated.e2e_s,
         output_tokens_per_s=found.tokens_per_s,
         requests_per_s=found.requests_per_s,
         usd_per_hour=found.usd_per_hour,
         usd_per_month=None if found.usd_per_hour is None else scaled(found.usd_per_hour, HOURS_PER_MONTH),
         usd_per_million_output_tokens=per_million,
+        kwh_per_million_output_tokens=_kwh_per_million(field, rig, found),
         price_source="" if rent is None else rent.source,
-        slo=found.kept,
-        slo_probability_fraction=found.probability_fraction,
-        safe_replicas=None if safe is None else safe + spare,
-        safe_gpus=None if safe is None else (safe + spare) * setup.num_gpus,
+        slo=planned.kept,
+        slo_probability_fraction=planned.probability_fraction,
+        safe_replicas=None if number is None else number + spare,
+        safe_gpus=None if number is None else (number + spare) * setup.num_gpus,
         binding_constraint=_binding(field, rig, found, smaller),
-        certainty=_certainty(found, safe),
+        certainty=_certainty(found, planned.probability_fraction, number, unsafe),
+        only_optimistic=_only_optimistic(planned.probability_fraction),
         launch_command=launch_command(
             field.ask, found, length, deployment.model.name, full_length=deployment.max_model_len
         ),
     )
 
 
-def _safe_number(field: Field, rig: Rig, found: Found) -> int | None:
-    if found.probability_fraction >= SAFE:
-        return found.num_needed
+def _kwh_per_million(field: Field, rig: Rig, found: Found) -> Figure | None:
+    """Return the energy of a million tokens: all replicas as full as the fullest, those that are spare idle."""
+    run, each = rig.run_at(found.share), found.setup.num_gpus
+    use = use_of(run, found.requests_per_s, found.tokens_per_s)
+    spare = found.num_replicas - found.num_needed
+    return energy_of(rig.deployment.gpu, found.num_needed * each, use, field.terms, num_idle_gpus=spare * each)
+
+
+def _planned(field: Field, rig: Rig, found: Found) -> float:
+    """Return what the fullest replica has of the load with its headroom."""
+    return found.share if field.demand.kind is DemandKind.CAPACITY else rig.share(found.num_needed)
+
+
+def _safe_number(field: Field, rig: Rig, found: Found) -> tuple[int | None, str]:
+    """Return the least number of replicas that is safe; None and why, where none is."""
+    if safe(rig, _planned(field, rig, found)):
+        return found.num_needed, ""
     if field.demand.kind is DemandKind.CAPACITY:
-        return None
+        return None, "with fewer clients to a replica it may be"
     most = min(field.most_useful(), _LOOKED_FURTHER * found.num_needed + _LOOKED_FURTHER)
-    return least_kept(lambda number: rig.with_replicas(number).safe, found.num_needed, most)
+    number = least_kept(lambda number: safe(rig, rig.share(number)), found.num_needed, most)
+    if number is not None:
+        return number, ""
+    worst, value_s = max(far_s(rig, rig.share(most)), key=lambda pair: pair[1] / pair[0].limit_s)
+    return None, f"{worst.name} may be {format_seconds(value_s)} even with {most}"
 
 
-def _certainty(found: Found, safe: int | None) -> str:
+def _certainty(found: Found, share: float, number: int | None, unsafe: str) -> str:
     """Return what the band means for the decision."""
     gpus, each = found.num_needed * found.setup.num_gpus, found.setup.num_gpus
-    share, one = found.probability_fraction, gpus == 1
+    one = gpus == 1
     noun = "GPU" if one else "GPUs"
-    if share >= SAFE:
+    noun += ", without the spare," if found.num_replicas > found.num_needed else ""
+    if number == found.num_needed:
         return f"{gpus} {noun} {'is' if one else 'are'} safe: the whole band keeps all limits"
-    told = f"{gpus} {noun} {'keeps' if one else 'keep'} all limits in {share:.0%} of the range"
-    if safe is None:
-        return f"{told}; no number of replicas is safe"
-    return f"{told}, {safe * each} are safe"
+    only = "only at the good end of the band, " if _only_optimistic(share) else ""
+    told = f"{gpus} {noun} {'keeps' if one else 'keep'} all limits {only}in {share:.0%} of the range"
+    if number is None:
+        return f"{told}; no number of replicas is safe: {unsafe}"
+    return f"{told}, {number * each} are safe"
+
+
+def _only_optimistic(share: float) -> bool:
+    return round(share, 2) < _EVEN
 
 
 def _binding(field: Field, rig: Rig, found: Found, smaller: tuple[Refusal, ...]) -> str:

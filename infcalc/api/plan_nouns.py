@@ -40,6 +40,8 @@ class Confirmation:
     output_tokens_per_s: float
     goodput_fraction: float
     preemptions: int
+    scheduled_ahead_s: float
+    """Part of each first token: the step that the engine has scheduled when a request comes, which is not simulated."""
     text: str
 
 
@@ -48,9 +50,9 @@ class Plan:
     """What to rent: ``replicas`` of ``gpus_per_replica`` GPUs, and what comes of it.
 
     Times are means over the requests of the fullest replica; ``slo`` has each objective at the planned load, headroom
-    included and spare replicas away. ``slo_probability_fraction`` is how likely all are kept, the band of each figure
-    read as the middle 80 % of a log-normal law; ``safe_replicas`` is the least number with nine in ten, None where no
-    number has. Cost is None where no price is known.
+    included and spare replicas away. ``slo_probability_fraction`` is how likely all are kept
+    (:mod:`infcalc.api.plan_odds`); ``safe_replicas`` is the least number that keeps them over the whole bands, None
+    where no number does. Cost is None where no price is known.
     """
 
     gpu: str
@@ -81,6 +83,8 @@ class Plan:
     usd_per_hour: Figure | None
     usd_per_month: Figure | None
     usd_per_million_output_tokens: Figure | None
+    kwh_per_million_output_tokens: Figure | None
+    """Of the boards of all GPUs, spare replicas idle; None where it is not known what one draws."""
     price_source: str
     slo: tuple[Kept, ...]
     slo_probability_fraction: float
@@ -90,6 +94,8 @@ class Plan:
     certainty: str
     """The band's meaning for the decision, in a sentence."""
     launch_command: str
+    only_optimistic: bool = False
+    """Limits are kept by the values, and less likely than not: only at the good end of the bands."""
     confirmation: Confirmation | None = None
     on_front: bool = False
 
@@ -165,6 +171,8 @@ class Alternative:
     ttft_s: float | None = None
     tpot_s: float | None = None
     kv_transfer_s: float | None = None
+    slo_probability_fraction: float | None = None
+    """How likely all limits are kept: the least sure of the two pools, as of a plan."""
     why: str = ""
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from infcalc.api.plan_ask import HOURS_PER_MONTH
 from infcalc.api.plan_demand import DemandKind
 from infcalc.api.plan_nouns import Alternative
+from infcalc.api.plan_odds import judged
 from infcalc.api.plan_pool import over_cores
 from infcalc.errors import InfcalcError
 from infcalc.memory.kv import kv_components, sequence_bytes
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from infcalc.api.plan_rig import Rig
     from infcalc.api.plan_search import Field, Found
+    from infcalc.planning.pools import Split
 
 _MIXED = 12
 """Setups that are paired: those with the least cost per load."""
@@ -31,6 +33,7 @@ _OF_A_KIND = 3
 _STEPS = 24
 _CLEAR = 1.2
 """Gain from which on it is more than what most measurements differ from their prediction."""
+_UNCLEAR = "; the gain is less than what the band of a figure spans"
 _ALIKE = 1e-6
 _HELD = 0.999
 """Of a prompt, found in the cache of a decode replica: it was computed elsewhere."""
@@ -105,20 +108,30 @@ def _mixed(field: Field, priced: Sequence[Found], plain: float, num_workers: int
     pools = [
         (one, Pool(usd_per_hour=_each_usd(one), capacity=size)) for one, size in zip(first, capacities, strict=True)
     ]
-    best: tuple[float, str, int] | None = None
+    best: tuple[Split, tuple[Found, Pool], tuple[Found, Pool]] | None = None
     for number, (one, pool) in enumerate(pools):
         for other, second in pools[number + 1 :]:
             # Of one kind of GPU it is no mixed fleet.
             split = cheapest_split(pool, second, load) if one.setup.gpu != other.setup.gpu else None
-            if split is None or (best is not None and split.usd_per_hour >= best[0]):
+            split = None if split is None else _with_spare(split, pool, second, field.num_spare)
+            if split is None or (best is not None and split.usd_per_hour >= best[0].usd_per_hour):
                 continue
-            text = f"{_named(split.num_first, one)} and {_named(split.num_second, other)}"
-            gpus = split.num_first * one.setup.num_gpus + split.num_second * other.setup.num_gpus
-            best = (split.usd_per_hour, text, gpus)
+            best = (split, (one, pool), (other, second))
     if best is None:
         return None
-    usd, text, gpus = best
+    split, (one, pool), (other, second) = best
+    usd = split.usd_per_hour
+    text = f"{_named(split.num_first, one)} and {_named(split.num_second, other)}"
+    gpus = split.num_first * one.setup.num_gpus + split.num_second * other.setup.num_gpus
+    # Each replica is as full, of what it can take, as any other.
+    spare = field.num_spare
+    fullness = load / ((split.num_first - spare) * pool.capacity + (split.num_second - spare) * second.capacity)
+    sure = min(_sure(field.rig(item.setup), fullness * size.capacity) for item, size in (best[1], best[2]))
     pays = usd < plain * (1 - _ALIKE)
+    why = "replicas alike leave less unused, or are the least there is"
+    if pays:
+        why = "the remainder of the load fits a cheaper replica"
+        why += _UNCLEAR if plain / usd < _CLEAR else ""
     return Alternative(
         kind="mixed",
         text=text,
@@ -128,10 +141,24 @@ def _mixed(field: Field, priced: Sequence[Found], plain: float, num_workers: int
         plain_usd_per_hour=plain,
         gain_factor=plain / usd,
         pays=pays,
-        why="the remainder of the load fits a cheaper replica"
-        if pays
-        else "replicas alike leave less unused, or are the least there is",
+        slo_probability_fraction=sure,
+        why=why,
     )
+
+
+def _with_spare(split: Split, first: Pool, second: Pool, num_spare: int) -> Split:
+    """Return a split with as many spare replicas in each pool: whichever fails, its own kind takes its place."""
+    return replace(
+        split,
+        num_first=split.num_first + num_spare,
+        num_second=split.num_second + num_spare,
+        usd_per_hour=split.usd_per_hour + num_spare * (first.usd_per_hour + second.usd_per_hour),
+    )
+
+
+def _sure(rig: Rig, share: float) -> float:
+    """Return how likely a replica with a share of the load keeps all limits: with whole clients, and one at least."""
+    return judged(rig, share if rig.paced else max(1, math.ceil(share - _ALIKE))).probability_fraction
 
 
 def _named(number: int, one: Found) -> str:
@@ -148,6 +175,7 @@ def _disaggregated(field: Field, priced: Sequence[Found], plain: float, num_work
     tried = _foremost(priced, _SPLIT)
     found = over_cores(field, pair_parts, tried, num_workers=num_workers, few=4)
     best: Alternative | None = None
+    judges: tuple[Found, Found, tuple[float, float]] | None = None
     for one, first in zip(tried, found, strict=True):
         for other, second in zip(tried, found, strict=True):
             if (
@@ -156,15 +184,13 @@ def _disaggregated(field: Field, priced: Sequence[Found], plain: float, num_work
                 or (one.setup.kv, one.setup.engine) != (other.setup.kv, other.setup.engine)
             ):
                 continue
-            (prefill_per_s, ttft_s, sent_s), (_, decode_per_s, tpot_s, rest_s) = first[0], second[1]
+            (prefill_per_s, ttft_s, sent_s), (clients, decode_per_s, tpot_s, rest_s) = first[0], second[1]
             if not prefill_per_s or not decode_per_s:
                 continue
             wanted = _wanted_per_s(field, first_token_s(ttft_s, sent_s, 0.0, tpot_s) + rest_s)
-            split = rate_matched(
-                Pool(usd_per_hour=_each_usd(one), capacity=prefill_per_s),
-                Pool(usd_per_hour=_each_usd(other), capacity=decode_per_s),
-                wanted,
-            )
+            prefill = Pool(usd_per_hour=_each_usd(one), capacity=prefill_per_s)
+            decode = Pool(usd_per_hour=_each_usd(other), capacity=decode_per_s)
+            split = _with_spare(rate_matched(prefill, decode, wanted), prefill, decode, field.num_spare)
             if best is not None and split.usd_per_hour >= best.usd_per_hour:
                 continue
             pays = split.usd_per_hour < plain * (1 - _ALIKE)
@@ -172,7 +198,10 @@ def _disaggregated(field: Field, priced: Sequence[Found], plain: float, num_work
             if not pays:
                 why += "; replicas of both kinds leave more unused than plain ones"
             elif plain / split.usd_per_hour < _CLEAR:
-                why += "; the gain is less than what the band of a figure spans"
+                why += _UNCLEAR
+            at_work = split.num_first - field.num_spare, split.num_second - field.num_spare
+            shares = (wanted / at_work[0], clients * wanted / (at_work[1] * decode_per_s))
+            judges = (one, other, shares)
             best = Alternative(
                 kind="disaggregated",
                 text=f"prefill {_named(split.num_first, one)}, decode {_named(split.num_second, other)}",
@@ -187,7 +216,14 @@ def _disaggregated(field: Field, priced: Sequence[Found], plain: float, num_work
                 kv_transfer_s=sent_s,
                 why=why,
             )
-    return best
+    if best is None or judges is None:
+        return None
+    one, other, shares = judges
+    parts = pair_rigs(field, one), pair_rigs(field, other)
+    if parts[0] is None or parts[1] is None:
+        return best
+    sure = min(_sure(parts[0][0], shares[0]), _sure(parts[1][1], shares[1]))
+    return replace(best, slo_probability_fraction=sure)
 
 
 def _wanted_per_s(field: Field, through_s: float) -> float:
@@ -204,6 +240,30 @@ def pair_parts(field: Field, one: Found) -> tuple[tuple[float, float, float], tu
     Prefill: requests per second within the limits on first tokens, the time to the first token, and what sending adds.
     Decode: clients, requests per second within the limits on tokens, time per token, and of an answer after its first.
     """
+    rigs = pair_rigs(field, one)
+    if rigs is None:
+        return None
+    first, rest, sent_s = rigs
+    if first.missing_bytes or rest.missing_bytes:
+        return None
+    lowest = 1e-3
+    if not first.at(lowest).meets or not rest.at(1).meets:
+        return None
+    per_s = _most_rate(first, lowest)
+    reached = first.at(per_s)
+    clients = most_kept(lambda number: rest.at(number).meets, 1, max(1, math.floor(rest.at(1).max_batch))) or 1
+    full = rest.at(clients)
+    ttft_s = 0.0 if reached.ttft_s is None else reached.ttft_s.value
+    if full.e2e_s is None or full.tpot_s is None:
+        return None
+    return (
+        (per_s, ttft_s, sent_s),
+        (float(clients), full.requests_per_s.value, full.tpot_s.value, full.e2e_s.value),
+    )
+
+
+def pair_rigs(field: Field, one: Found) -> tuple[Rig, Rig, float] | None:
+    """Return a setup as a prefill replica and as a decode replica, and what sending adds; None where it cannot be."""
     demand = field.demand
     rig = field.rig(one.setup)
     sent_s = _sent_s(rig)
@@ -222,22 +282,7 @@ def pair_parts(field: Field, one: Found) -> tuple[tuple[float, float, float], tu
         ).rig(one.setup)
     except InfcalcError:
         return None
-    if first.missing_bytes or rest.missing_bytes:
-        return None
-    lowest = 1e-3
-    if not first.at(lowest).meets or not rest.at(1).meets:
-        return None
-    per_s = _most_rate(first, lowest)
-    reached = first.at(per_s)
-    clients = most_kept(lambda number: rest.at(number).meets, 1, max(1, math.floor(rest.at(1).max_batch))) or 1
-    full = rest.at(clients)
-    ttft_s = 0.0 if reached.ttft_s is None else reached.ttft_s.value
-    if full.e2e_s is None or full.tpot_s is None:
-        return None
-    return (
-        (per_s, ttft_s, sent_s),
-        (float(clients), full.requests_per_s.value, full.tpot_s.value, full.e2e_s.value),
-    )
+    return first, rest, sent_s
 
 
 def _sent_s(rig: Rig) -> float:

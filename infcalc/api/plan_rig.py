@@ -16,7 +16,7 @@ from infcalc.api.plan_demand import DemandKind, name_of
 from infcalc.api.servers import rooms_of
 from infcalc.api.speed import machine_of, rate_of, run_of, site_of, times_of
 from infcalc.frozen import frozen
-from infcalc.planning.odds import SAFE, probability_below, quantile_factor
+from infcalc.planning.odds import quantile_factor
 from infcalc.serving.lane import latency_of
 from infcalc.serving.prefill import prefill_s
 from infcalc.workload.lengths import normal_quantile
@@ -55,7 +55,10 @@ class Kept:
 
 @frozen
 class Point:
-    """One replica with its share of the load; times are None where the share is more than it can answer."""
+    """One replica with its share of the load; times are None where the share is more than it can answer.
+
+    Odds are those of :func:`infcalc.api.plan_odds.judged`: until then a limit is kept or not.
+    """
 
     ttft_s: Figure | None
     tpot_s: Figure | None
@@ -67,6 +70,8 @@ class Point:
     stable: bool
     bound_by: str
     kept: tuple[Kept, ...]
+    load_probability_fraction: float = 1.0
+    """How likely a rate is answered at all; clients wait, and always are."""
 
     @property
     def output_tokens_per_s(self) -> Figure:
@@ -81,12 +86,9 @@ class Point:
     @property
     def probability_fraction(self) -> float:
         """How likely all objectives are met: the least of them, since all rest on the same clock."""
-        return min((one.probability_fraction for one in self.kept), default=1.0) if self.stable else 0.0
-
-    @property
-    def safe(self) -> bool:
-        """Whether the whole band of each figure keeps its limit."""
-        return self.meets and self.probability_fraction >= SAFE
+        if not self.stable:
+            return 0.0
+        return min((self.load_probability_fraction, *(one.probability_fraction for one in self.kept)))
 
 
 class Rig:
@@ -196,28 +198,39 @@ class Rig:
             found = self._known[share] = self._point(share)
         return found
 
-    def _point(self, share: float) -> Point:
-        demand, machine = self._demand, self.machine
-        if demand.kind is DemandKind.RATE:
+    @property
+    def paced(self) -> bool:
+        """Whether requests come at a rate, whatever the replica does."""
+        return self._demand.kind is DemandKind.RATE
+
+    def run_at(self, share: float) -> Run:
+        """Return the run of one replica with a share of the load."""
+        demand = self._demand
+        if self.paced:
             offer, kind = replace(demand.lengths, requests_per_s=share), LoadKind.RATE
         else:
             offer = replace(demand.lengths, concurrency=int(share), think_time_s=demand.think_time_s)
             kind = LoadKind.CONCURRENCY
-        run = run_of(machine, replace(self._asked, kind=kind, offer=offer), self._room)
+        return run_of(self.machine, replace(self._asked, kind=kind, offer=offer), self._room)
+
+    def _point(self, share: float) -> Point:
+        run = self.run_at(share)
         rate = rate_of(run)
         times = times_of(run, rate)
         answer = run.asked.answer_tokens
         figures = {"ttft_s": times.ttft_s, "tpot_s": times.tpot_s if answer > 1 else None, "e2e_s": times.e2e_s}
         spread = self._scatters(run)
         return Point(
-            **figures,
+            ttft_s=figures["ttft_s"],
+            tpot_s=figures["tpot_s"],
+            e2e_s=figures["e2e_s"],
             requests_per_s=rate,
             answer_tokens=answer,
             batch=run.speed.num_decodes,
             max_batch=run.server.num_places,
             stable=run.speed.stable,
             bound_by=run.speed.bound_by,
-            kept=tuple(_kept(one, figures, spread, answer) for one in demand.slo),
+            kept=tuple(_kept(one, figures, spread, answer) for one in self._demand.slo),
         )
 
     def _scatters(self, run: Run) -> dict[str, float]:
@@ -291,5 +304,5 @@ def _kept(objective: Objective, figures: dict[str, Figure | None], spread: dict[
         low_s=low,
         high_s=high,
         met=figure.value * factor <= limit,
-        probability_fraction=probability_below(limit, low, high),
+        probability_fraction=1.0 if figure.value * factor <= limit else 0.0,
     )

@@ -9,6 +9,7 @@ from infcalc.api.costing import rent_of
 from infcalc.api.figures import scaled
 from infcalc.api.offer import Figure
 from infcalc.api.plan_demand import DemandKind
+from infcalc.api.plan_odds import hopeful
 from infcalc.api.plan_rig import Rig
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
@@ -89,7 +90,6 @@ class Found:
     """Of the fullest replica: clients, or requests per second."""
     point: Point
     kept: tuple[Kept, ...]
-    probability_fraction: float
     requests_per_s: Figure
     usd_per_hour: Figure | None
     least_s: float
@@ -145,7 +145,7 @@ def weigh(field: Field, setup: Setup) -> Weighed:
         return Weighed(found=None, refusal=_dear(field, rig, _least(rig, field)), num_candidates=1)
     if field.demand.kind is DemandKind.CAPACITY:
         found = _at_capacity(field, rig, most)
-        why = None if found is not None else _missed(field, rig.at(1), setup, None)
+        why = None if found is not None else _missed(field, rig, 1, None)
         return Weighed(found=found, refusal=why, num_candidates=number)
     best = best_number(
         field.goal,
@@ -178,7 +178,6 @@ def found_with(field: Field, rig: Rig, number: int) -> Found:
         share=share,
         point=rig.at(share),
         kept=planned.kept,
-        probability_fraction=planned.probability_fraction,
         requests_per_s=rate,
         usd_per_hour=_usd_per_hour(field, setup, number + field.num_spare),
         least_s=_delay_s(least),
@@ -202,7 +201,6 @@ def _at_capacity(field: Field, rig: Rig, most: int) -> Found | None:
         share=clients,
         point=point,
         kept=point.kept,
-        probability_fraction=point.probability_fraction,
         requests_per_s=scaled(point.requests_per_s, number),
         usd_per_hour=_usd_per_hour(field, rig.setup, number + field.num_spare),
         least_s=_delay_s(first),
@@ -263,7 +261,7 @@ def _refused(field: Field, rig: Rig, most: int) -> Refusal:
         needed = _least(rig, field)
         if needed is not None:
             return _dear(field, rig, needed)
-    return _missed(field, rig.with_replicas(most), rig.setup, most)
+    return _missed(field, rig, rig.share(most), most)
 
 
 def _dear(field: Field, rig: Rig, needed: int | None) -> Refusal:
@@ -296,8 +294,9 @@ def _dear(field: Field, rig: Rig, needed: int | None) -> Refusal:
     )
 
 
-def _missed(field: Field, point: Point, setup: Setup, most: int | None) -> Refusal:
+def _missed(field: Field, rig: Rig, share: float, most: int | None) -> Refusal:
     """Return which limit is missed most by the most replicas."""
+    point, setup = rig.at(share), rig.setup
     count = "" if most is None else f" with {most:,} replica{'' if most == 1 else 's'}"
     if not point.stable:
         demand = field.demand
@@ -317,9 +316,9 @@ def _missed(field: Field, point: Point, setup: Setup, most: int | None) -> Refus
     missed = [one for one in point.kept if not one.met]
     worst = max(missed, key=lambda one: (one.value_s or _TOO_SLOW) / one.limit_s)
     value = worst.value_s if worst.value_s is not None else math.inf
-    hopeful = all(one.met or (one.low_s is not None and one.low_s <= one.limit_s) for one in point.kept)
     text = f"{worst.name} is {format_seconds(value)}{count}, the limit {format_seconds(worst.limit_s)}"
-    if hopeful:
+    optimistic = hopeful(rig, share)
+    if optimistic:
         text += "; only at the optimistic end of the band it is kept"
     relaxed = ",".join(f"{one.name}={_rounded_up(one.value_s or math.inf)}" for one in missed)
     return Refusal(
@@ -331,7 +330,7 @@ def _missed(field: Field, point: Point, setup: Setup, most: int | None) -> Refus
         value=value,
         num_replicas=most,
         change=f"--slo {relaxed}",
-        optimistic=hopeful,
+        optimistic=optimistic,
     )
 
 

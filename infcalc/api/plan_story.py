@@ -153,37 +153,46 @@ def _kept_stage(name: str, rig: Rig, note: str, otherwise: int) -> _Stage:
 
 
 def _drafted(field: Field, rig: Rig, before: _Stage) -> _Stage:
-    """Return what drafting saves at the batch that the step before has; nothing where it does not pay there."""
+    """Return what drafting saves at the batch that the step before has; nothing where it does not pay there.
+
+    The draft's weights and its KV of each request are in the ledger: they leave less room for requests.
+    """
     from infcalc.api.drafting import DraftAsk, speculate  # noqa: PLC0415 - only for this step
     from infcalc.api.plan_rig import ask_of  # noqa: PLC0415
 
     name = "speculation"
     ask = ask_of(rig.setup, field.ask)
 
-    def gain(point: Point) -> tuple[float, int]:
+    def drafted(point: Point) -> tuple[float, int, float]:
+        """Return the speedup at a step's batch, that batch, and the share of the room that is left beside the draft."""
         batch = max(1, round(point.batch))
         found = speculate(ask, DraftAsk(methods=(_DRAFTER,), batch=batch), contexts=(rig.load.total_tokens,)).result
-        return max((row.speedup for row in found.rows), default=1.0), batch
+        full = next((one for one in found.full_load if one.sequences_without), None)
+        left = 0.0 if full is None else full.sequences_with / full.sequences_without
+        return max((row.speedup for row in found.rows), default=1.0), batch, left
 
     try:
-        factor, batch = gain(before.point)
+        factor, batch, left = drafted(before.point)
     except InfcalcError as problem:
         return replace(before, name=name, note=f"not priced: {problem.message}")
     if factor <= 1:
         return replace(before, name=name, note=f"{_DRAFTER} at batch {batch}: {factor:.2f} x, it does not pay")
+    beside = rig.altered(room=rig.room * left)
+    held = f"room for {beside.room:,.0f} requests beside its weights and KV"
+    if beside.room < 1:
+        return replace(before, name=name, note=f"{_DRAFTER}: no request finds room beside its weights and KV")
 
     def kept(number: int) -> bool:
-        point = rig.with_replicas(number)
-        more, _ = gain(point)
-        quicker = max(1.0, more)
+        point = beside.with_replicas(number)
+        quicker = max(1.0, drafted(point)[0])
         return point.stable and all(
             one.value_s is not None and (one.value_s / (quicker if one.quantity == "tpot_s" else 1.0)) <= one.limit_s
             for one in point.kept
         )
 
     number = next((one for one in range(1, before.number) if kept(one)), before.number)
-    note = f"{_DRAFTER} at batch {batch}: {factor:.2f} x per token, its memory not counted"
-    return replace(before, name=name, number=number, point=rig.with_replicas(number), note=note)
+    note = f"{_DRAFTER} at batch {batch}: {factor:.2f} x per token; {held}"
+    return replace(before, name=name, rig=beside, number=number, point=beside.with_replicas(number), note=note)
 
 
 def _chosen(best: Found) -> str:

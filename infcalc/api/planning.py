@@ -20,6 +20,7 @@ from infcalc.api.plan_search import Field, found_with, weigh
 from infcalc.errors import UsageError
 from infcalc.planning.nouns import Goal, Miss, Refusal, Setup
 from infcalc.spec.explain import Input
+from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -446,8 +447,25 @@ def _text(plans: Sequence[Plan], rejected: Sequence[Rejected]) -> str:
     price = ""
     if best.usd_per_month is not None and best.usd_per_hour is not None:
         price = f" for {best.usd_per_month.value:,.0f} USD a month ({best.usd_per_hour.value:,.2f} USD/h)"
-    simulated = "confirmed by simulation" if best.confirmation is not None else "closed form alone"
-    return f"rent {many}{best.gpus_per_replica} x {best.gpu}{price}: {best.certainty}; {simulated}"
+    simulated = "closed form alone"
+    if best.confirmation is not None:
+        simulated = "its queues are confirmed by simulation, on the same clock"
+    told = f"rent {many}{best.gpus_per_replica} x {best.gpu}{price}: {best.certainty}; {simulated}"
+    return "; ".join((told, *_safest(plans)))
+
+
+def _safest(plans: Sequence[Plan]) -> tuple[str, ...]:
+    """Return what the cheapest safe plan of those shown costs, where it is another than the best."""
+    found = []
+    for one in plans:
+        if one.usd_per_month is not None and one.safe_gpus is not None and one.safe_replicas is not None:
+            usd = one.usd_per_month.value / one.total_gpus * one.safe_gpus
+            found.append((usd, one.safe_gpus, one.safe_replicas, one))
+    if not found or plans[0].safe_replicas == plans[0].replicas:
+        return ()
+    usd, _, number, one = min(found, key=lambda item: item[:2])
+    many = f"{number} x " if number > 1 else ""
+    return (f"safe at least cost: {many}{one.gpus_per_replica} x {one.gpu} for {usd:,.0f} USD a month",)
 
 
 def _notes(field: Field, result: PlanResult) -> list[str]:
@@ -457,6 +475,7 @@ def _notes(field: Field, result: PlanResult) -> list[str]:
             "percentiles in closed form: waits as of an exponential, prompts and answers as they vary, a log-normal "
             "law of that spread; the simulator's are those of requests"
         ),
+        *_of_odds(field, result),
         f"{result.num_candidates:,} candidates of {result.num_setups:,} setups weighed",
         f"a month has {HOURS_PER_MONTH:.0f} hours",
     ]
@@ -468,6 +487,35 @@ def _notes(field: Field, result: PlanResult) -> list[str]:
         found.append(
             f"{field.demand.prefix_hit_fraction:.0%} of each prompt is found in the prefix cache; every request "
             "still holds its whole context in memory, as if nothing were shared"
+        )
+    return found
+
+
+def _of_odds(field: Field, result: PlanResult) -> list[str]:
+    """Return what `sure` is, and what the simulator has no say in."""
+    if not result.plans:
+        return []
+    found = [
+        (
+            "sure: how likely all limits are kept, from where published runs lie about their predictions; safe: over "
+            "the whole band"
+        )
+    ]
+    if field.demand.kind is DemandKind.RATE:
+        found.append(
+            "at a rate the band of first tokens is that of a server as much slower or faster as throughput was "
+            "measured, its queue computed anew; `infcalc estimate` has the wider one of published runs at a rate"
+        )
+    if result.num_simulated:
+        ahead_s = max((one.confirmation.scheduled_ahead_s for one in result.plans if one.confirmation), default=0.0)
+        if ahead_s:
+            found.append(
+                f"simulated first tokens hold up to {format_seconds(ahead_s)} for the step that the engine has "
+                "scheduled when a request comes: the simulator plans a step only when the one before has ended"
+            )
+        found.append(
+            "the simulator confirms how requests meet and wait; its steps take the same modelled time as in closed "
+            "form, so that it says nothing of how fast the GPUs are: `sure` does"
         )
     return found
 

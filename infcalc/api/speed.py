@@ -594,7 +594,7 @@ def _result(run: Run, terms: Terms, day: Day | None = None) -> SpeedResult:
     lanes = run.server.num_lanes
     chunk = min(asked.prompt_tokens, run.server.budget_tokens)
     busy, num_gpus = _busy_ranks(run), deployment.parallelism.num_gpus
-    use = _use(run, rate, tokens)
+    use = use_of(run, rate, tokens)
     spent = spending_of(deployment.gpu, num_gpus, use, terms, day)
     return replace(
         _identified(machine.site, run.load),
@@ -681,7 +681,7 @@ def rate_of(run: Run) -> Figure:
     return Figure(value=value, low=min(value, able.low), high=max(value, min(most, able.high)), basis=bands.basis)
 
 
-def _use(run: Run, rate: Figure, tokens: Figure) -> Use:
+def use_of(run: Run, rate: Figure, tokens: Figure) -> Use:
     """Return how a replica is used: what it gives, and how the device time of a request divides.
 
     Prefill is full steps of a prompt, decode a request's share of full steps. What a cached token costs is how much
@@ -914,4 +914,5 @@ __all__ = [
     "serving",
     "site_of",
     "unstable_text",
+    "use_of",
 ]

@@ -8,8 +8,8 @@ from infcalc.api.costing import Costs, Rent, Terms, costs_of, figure_of, rent_of
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.planning.money import usd_per_month
-from infcalc.planning.power import kwh_per_million, mean_watt
-from infcalc.planning.spread import Spread, exact, scaled
+from infcalc.planning.power import idle_watt, kwh_per_million, mean_watt
+from infcalc.planning.spread import Spread, exact, scaled, total
 from infcalc.spec.efficiency import Basis
 
 if TYPE_CHECKING:
@@ -196,11 +196,22 @@ def _hour(gpu: Gpu, num_gpus: int, terms: Terms, share: float, used: float) -> S
     return scaled(rent.spread, num_gpus)
 
 
-def _energy(gpu: Gpu, num_gpus: int, use: Use, terms: Terms, used: float) -> Figure | None:
+def energy_of(gpu: Gpu, num_gpus: int, use: Use, terms: Terms, *, num_idle_gpus: int = 0) -> Figure | None:
+    """Return kWh per million output tokens of GPUs that serve a load, and of others that stand by.
+
+    None where it is not known what a board draws.
+    """
+    return _energy(gpu, num_gpus, use, terms, terms.utilization_fraction, num_idle_gpus=num_idle_gpus)
+
+
+def _energy(gpu: Gpu, num_gpus: int, use: Use, terms: Terms, used: float, *, num_idle_gpus: int = 0) -> Figure | None:
     if gpu.tdp_watt is None:
         return None
     pue = 1.0 if terms.purchase is None else terms.purchase.pue
-    watt = scaled(mean_watt(gpu.tdp_watt, use.traffic.prefill_fraction, used), num_gpus * pue)
+    watt = total(
+        scaled(mean_watt(gpu.tdp_watt, use.traffic.prefill_fraction, used), num_gpus * pue),
+        scaled(idle_watt(gpu.tdp_watt), num_idle_gpus * pue),
+    )
     found = kwh_per_million(watt, use.traffic.output_tokens_per_s, utilization_fraction=used)
     # Power was measured on two parts with single GEMMs: it is nowhere better than a model.
     uncalibrated = use.requests_per_s.basis is Basis.UNCALIBRATED
@@ -299,5 +310,6 @@ __all__ = [
     "Spending",
     "Use",
     "day_of_profile",
+    "energy_of",
     "spending_of",
 ]

@@ -52,7 +52,7 @@ def layouts(
     most = min(MOST, max(SPREAD, 2 * least_gpus)) if most_gpus is None else most_gpus
     domain = min(tightly_joined(gpu), most)
     for tp in _tensor_ranks(domain):
-        problem = _problem(model, Parallelism(tp=tp))
+        problem = undivided(model, Parallelism(tp=tp))
         if problem is not None:
             if tp in _POWERS:
                 yield Undivided(ranks=Parallelism(tp=tp), why=problem)
@@ -65,7 +65,7 @@ def layouts(
                 spreads = dict.fromkeys((1, tp * dp)) if model.has_experts else (1,)
                 for ep in spreads:
                     ranks = Parallelism(tp=tp, pp=pp, dp=dp, ep=ep)
-                    if _problem(model, ranks) is None:
+                    if undivided(model, ranks) is None:
                         yield ranks
 
 
@@ -74,7 +74,8 @@ def _tensor_ranks(domain: int) -> list[int]:
     return [*range(1, min(domain, _MACHINE) + 1), *(power for power in _POWERS if _MACHINE < power <= domain)]
 
 
-def _problem(model: Model, ranks: Parallelism) -> str | None:
+def undivided(model: Model, ranks: Parallelism) -> str | None:
+    """Return why ranks do not divide a model; None where they do."""
     try:
         check_divisible(model, ranks)
     except UsageError as problem:

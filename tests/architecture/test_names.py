@@ -199,6 +199,7 @@ BARE = {
     ),
     **dict.fromkeys(words("share share_per_replica"), "clients or requests per second, by the kind of the load"),
     **dict.fromkeys(words("gain_factor saving_factor total_factor"), "a ratio of two equal units"),
+    **dict.fromkeys(words("low_factor middle_factor high_factor"), "a figure over its own prediction"),
     **dict.fromkeys(
         words(
             "throughput_factor_low throughput_factor_high tpot_factor tpot_factor_low "

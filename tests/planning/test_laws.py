@@ -14,7 +14,7 @@ from infcalc.errors import UsageError
 from infcalc.lowering.tensors import check_divisible
 from infcalc.planning.frontier import front
 from infcalc.planning.layouts import Undivided, layouts, tightly_joined
-from infcalc.planning.odds import Z80, probability_above, probability_below, quantile_factor
+from infcalc.planning.odds import Z80, Law, normal_below, quantile_factor
 from infcalc.planning.replicas import least_kept, most_kept, shares
 from infcalc.spec.parallelism import Parallelism
 
@@ -52,21 +52,25 @@ def test_nvlink_of_a_rack_joins_more_than_a_machine() -> None:
     assert tightly_joined(catalog.gpu("gb200").gpu) > tightly_joined(catalog.gpu("h100").gpu) == 8
 
 
-@given(st.floats(0.01, 10.0), st.floats(1.01, 20.0), st.floats(0.001, 100.0), st.floats(1.0, 3.0))
-def test_odds_are_those_of_a_log_normal_law(low: float, ratio: float, limit: float, more: float) -> None:
-    high = low * ratio
-    below = probability_below(limit, low, high)
+@given(
+    st.floats(0.01, 10.0), st.floats(1.01, 20.0), st.floats(1.01, 20.0), st.floats(0.001, 100.0), st.floats(1.0, 3.0)
+)
+def test_odds_go_through_the_ends_and_the_middle_of_a_band(
+    low: float, rise: float, further: float, limit: float, more: float
+) -> None:
+    law = Law(low_factor=low, middle_factor=low * rise, high_factor=low * rise * further)
+    below = law.probability_below(limit)
     assert 0 <= below <= 1
-    assert below <= probability_below(limit * more, low, high)
-    assert below + probability_above(limit, low, high) == pytest.approx(1, abs=1e-9)
-    assert probability_below(high, low, high) == pytest.approx(0.9)
-    assert probability_below(low, low, high) == pytest.approx(0.1)
-    assert probability_below(math.sqrt(low * high), low, high) == pytest.approx(0.5)
+    assert below <= law.probability_below(limit * more)
+    for deviations, share in ((-Z80, 0.1), (0.0, 0.5), (Z80, 0.9), (2 * Z80, normal_below(2 * Z80))):
+        assert law.probability_below(law.at(deviations)) == pytest.approx(share, abs=1e-9)
+    assert law.at(-Z80) == pytest.approx(law.low_factor)
+    assert law.at(Z80) == pytest.approx(law.high_factor)
 
 
 def test_a_figure_without_a_band_is_sure() -> None:
-    assert probability_below(1.0, 1.0, 1.0) == 1.0
-    assert probability_below(0.9, 1.0, 1.0) == 0.0
+    law = Law(low_factor=1.0, middle_factor=1.0, high_factor=1.0)
+    assert [law.probability_below(limit) for limit in (1.0, 0.9, 0.0)] == [1.0, 0.0, 0.0]
 
 
 def test_a_quantile_over_the_mean_is_that_of_its_law() -> None:

@@ -59,6 +59,7 @@ def _ranking(result: PlanResult, name: str) -> Table:
         Column(key="tpot_s", heading="TPOT", show=_seconds),
         Column(key="tokens_per_s", heading="tokens/s", show=count),
         Column(key="usd_per_million", heading="USD/M", show=_usd, aside=True),
+        Column(key="kwh_per_million", heading="kWh/M", show=_three, aside=True),
         Column(key="sure", heading="sure", show=_percent),
         Column(key="simulated", heading="simulated", left=True, aside=True),
     )
@@ -89,6 +90,9 @@ def _row(number: int, plan: Plan) -> dict[str, object]:
         "usd_per_million": None
         if plan.usd_per_million_output_tokens is None
         else plan.usd_per_million_output_tokens.value,
+        "kwh_per_million": None
+        if plan.kwh_per_million_output_tokens is None
+        else plan.kwh_per_million_output_tokens.value,
         "sure": plan.slo_probability_fraction,
         "simulated": "-" if said is None else said.text.partition(": simulated ")[2] or said.text,
     }
@@ -157,6 +161,7 @@ def _alternatives(result: PlanResult, name: str) -> Table:
             Column(key="usd", heading="USD/month", show=count),
             Column(key="gain", heading="load per USD", show=_factor),
             Column(key="pays", heading="pays", left=True),
+            Column(key="sure", heading="sure", show=_percent),
             Column(key="why", heading="why", left=True, aside=True),
         ),
         rows=tuple(
@@ -166,6 +171,7 @@ def _alternatives(result: PlanResult, name: str) -> Table:
                 "usd": round(one.usd_per_month),
                 "gain": one.gain_factor,
                 "pays": "yes" if one.pays else "no",
+                "sure": one.slo_probability_fraction,
                 "why": one.why,
             }
             for one in result.alternatives
@@ -177,6 +183,13 @@ def _findings(result: PlanResult) -> list[str]:
     found = []
     if result.plans:
         best = result.plans[0]
+        unlikely = [str(number) for number, one in enumerate(result.plans, start=1) if one.only_optimistic]
+        if unlikely:
+            noun = "plan" if len(unlikely) == 1 else "plans"
+            found.append(
+                f"{noun} {', '.join(unlikely)}: all limits are kept only at the good end of the band "
+                "(sure is below one in two)"
+            )
         found.append(f"binding: {best.binding_constraint}")
         found.append(f"to start it: {best.launch_command}")
     return found
