@@ -269,11 +269,12 @@ def _dear(field: Field, rig: Rig, needed: int | None) -> Refusal:
     setup = rig.setup
     number = (needed or 1) + field.num_spare
     gpus, rent = number * setup.num_gpus, field.rent(setup)
+    noun, keep = ("1 GPU", "keeps") if gpus == 1 else (f"{gpus:,} GPUs", "keep")
     if field.most_gpus is not None and gpus > field.most_gpus:
         return Refusal(
             setup=setup,
             kind=Miss.GPUS,
-            reason=f"{gpus:,} GPUs keep all limits, {field.most_gpus:,} are allowed",
+            reason=f"{noun} {keep} all limits, {field.most_gpus:,} are allowed",
             quantity="num_gpus",
             limit=float(field.most_gpus),
             value=float(gpus),
@@ -285,7 +286,7 @@ def _dear(field: Field, rig: Rig, needed: int | None) -> Refusal:
     return Refusal(
         setup=setup,
         kind=Miss.BUDGET,
-        reason=f"{gpus:,} GPUs for {usd:,.2f} USD/h keep all limits, the budget is {budget:,.2f} USD/h",
+        reason=f"{noun} for {usd:,.2f} USD/h {keep} all limits, the budget is {budget:,.2f} USD/h",
         quantity="usd_per_hour",
         limit=budget,
         value=usd,

@@ -140,8 +140,10 @@ def _most_gpus(asked: PlanAsk, goal: Goal) -> tuple[int | None, list[str]]:
 
 def _limits(asked: PlanAsk, most_gpus: int | None) -> list[Input]:
     found = []
+    if most_gpus is not None and asked.max_gpus is None:
+        found.append(Input(name="max_gpus", value=most_gpus, origin="assumed"))
     for name, value, option in (
-        ("max_gpus", most_gpus, "--max-gpus"),
+        ("max_gpus", asked.max_gpus, "--max-gpus"),
         (
             "budget_usd_per_month",
             None if asked.usd_per_hour is None else round(asked.usd_per_hour * HOURS_PER_MONTH, 2),
@@ -434,10 +436,12 @@ def _grouped(rejected: Sequence[Rejected]) -> tuple[RejectedGroup, ...]:
 
 def _text(plans: Sequence[Plan], rejected: Sequence[Rejected]) -> str:
     if not plans:
-        near = [one for one in rejected if one.nearest_change and one.kind is not Miss.PRICE][:1]
+        near = [one for one in rejected if one.nearest_change]
         if not near:
             return "nothing on offer serves this load"
-        one = near[0]
+        one = next((one for one in near if one.kind is not Miss.PRICE), near[0])
+        if one.kind is Miss.PRICE:
+            return f"nothing on offer can be compared: {one.reason} (mend: {one.nearest_change})"
         return (
             f"nothing on offer keeps all limits; nearest: {one.gpus_per_replica} x {one.gpu}, {one.reason} "
             f"(mend: {one.nearest_change})"

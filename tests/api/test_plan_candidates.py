@@ -37,3 +37,22 @@ def test_thinking_users_and_a_rate_exclude_each_other_in_the_words_of_the_comman
         check_plan(PlanAsk(requests_per_s=3.0, think_time_s=5.0))
     assert caught.value.place == "--think-time"
     assert "--rate" in caught.value.message
+
+
+def test_what_has_no_price_is_said_so_and_not_that_it_would_not_serve() -> None:
+    asked = PlanAsk(requests_per_s=1.0, gpus_from=("h20-96gb",), num_confirmed=0, num_workers=1)
+    answer = plan(Ask(models=("llama3.1-8b",)), asked)
+    assert answer.exit_code == 4
+    assert answer.result.text.startswith(
+        "nothing on offer can be compared: no price of h20-96gb is known (mend: --price"
+    )
+
+
+def test_one_gpu_is_one_and_an_assumed_cap_is_not_given() -> None:
+    asked = PlanAsk(requests_per_s=0.1, gpus_from=("l40s",), usd_per_hour=0.5, num_confirmed=0, num_workers=1)
+    result = plan(Ask(models=("llama3.1-8b",), tp=1, pp=1), asked).result
+    assert result.rejected[0].reason.startswith("1 GPU for ")
+    assert "keeps all limits" in result.rejected[0].reason
+    endless = PlanAsk(goal="latency", requests_per_s=1.0, gpus_from=("l40s",), num_confirmed=0, num_workers=1)
+    answer = plan(Ask(models=("llama3.1-8b",), tp=1, pp=1), endless)
+    assert next(one for one in answer.inputs if one.name == "max_gpus").origin == "assumed"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,18 @@ from infcalc.api.drafting import DraftAsk, speculate
 from infcalc.api.objectives import parse_slo
 from infcalc.api.offer import Offer
 from infcalc.api.plan_ask import PlanAsk
+from infcalc.api.plan_nouns import (
+    Alternative,
+    Confirmation,
+    FrontPoint,
+    Plan,
+    PlanResult,
+    Rejected,
+    RejectedGroup,
+    Simulated,
+    StoryStep,
+)
+from infcalc.api.plan_rig import Kept
 from infcalc.api.planning import plan
 from infcalc.api.simulating import simulate
 from infcalc.api.simulation_ask import SimulationAsk
@@ -112,6 +126,17 @@ def test_speculation_on_the_way_from_naive_leaves_less_room() -> None:
     )
     assert room["speculation"] < room["KV in fp8"]
     assert drafted.replicas <= before.replicas
+
+
+@pytest.mark.parametrize(
+    "made",
+    [PlanResult, Plan, Kept, Confirmation, Simulated, FrontPoint, Alternative, RejectedGroup, Rejected, StoryStep],
+)
+def test_every_key_of_the_answer_stands_with_the_command(made: type) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+    section = page.partition("\n## infcalc plan\n")[2].partition("\n## ")[0]
+    told = set(re.findall(r"`([a-z_0-9]+)(?:\[\])?`", section))
+    assert {field.name for field in fields(made)} - told == set()
 
 
 def test_pools_say_how_sure_they_are() -> None:
