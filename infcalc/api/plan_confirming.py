@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +38,8 @@ _STEPPED_REQUESTS = 200
 _WARM_TURNS = 1
 _LEAST_TURNS = 3
 _WARM_SHARE = 0.1
+_WARM_TIMES = 2.0
+"""Times of a request, after which a server at a rate is as full as it gets."""
 _GRAIN_TOKENS = 64
 _MEAN = "mean"
 
@@ -49,16 +52,20 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
     parallelism = rig.deployment.parallelism
     stepped = policy is not Policy.VLLM or (parallelism.dp > 1 and rig.deployment.model.has_experts)
     counted_requests = _STEPPED_REQUESTS if stepped else REQUESTS
-    trace, num_warm = _trace_of(field.demand, found, rig, np.random.default_rng(seed), counted_requests)
-    demand = field.demand
-    asked = SimulationAsk(num_replicas=found.num_needed, slo=demand.slo)
+    demand, num_replicas = field.demand, found.num_needed
+    if num_replicas > 1 and not demand.as_traced and (stepped or _at_once(demand, found) > REQUESTS):
+        # Replicas are alike: the fullest stands for all where all of them would take long, or not fill up.
+        demand, num_replicas = _of_one(demand, found, rig), 1
+    trace, num_warm, num_counted = trace_of(demand, found, rig, np.random.default_rng(seed), counted_requests)
+    asked = SimulationAsk(num_replicas=num_replicas, slo=demand.slo)
     place = place_of(rig.site, asked, field.terms, trace)
     if place.machinery is None:
         return _nothing(num_warm, "the simulated server has no room for one request")
     ran = place.run(policy, trace, None)
     times = RequestTimes(ran.gathered, ran.setting)
     done = ran.gathered.finished
-    counted = ran.load.asked[done.indices] >= num_warm
+    places = ran.load.asked[done.indices]
+    counted = (places >= num_warm) & (places < num_warm + num_counted)
     if not bool(counted.any()):
         return _nothing(num_warm, "no simulated request got its whole answer")
     mine = {name: times[name][counted] for name in ("ttft_s", "tpot_s", "e2e_s", "queue_s")}
@@ -93,7 +100,7 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
         ttft_p95_s=percentile_s(mine["ttft_s"], 95),
         tpot_p95_s=percentile_s(mine["tpot_s"], 95) if len(mine["tpot_s"]) else 0.0,
         e2e_p95_s=percentile_s(mine["e2e_s"], 95),
-        output_tokens_per_s=ran.result.output_tokens_per_s,
+        output_tokens_per_s=ran.result.output_tokens_per_s * found.num_needed / num_replicas,
         goodput_fraction=float(good.mean()),
         preemptions=ran.result.preemptions,
         scheduled_ahead_s=ahead_s,
@@ -141,26 +148,48 @@ def _text(slo: list[Simulated], lost: int) -> str:
     return f"confirmed: simulated {told}"
 
 
-def _trace_of(demand: Demand, found: Found, rig: Rig, rng: np.random.Generator, num_counted: int) -> tuple[Trace, int]:
-    """Return requests of the load and how many of the first are not counted.
+def _at_once(demand: Demand, found: Found) -> float:
+    """Return how many users or requests there are at once."""
+    if demand.kind is DemandKind.RATE:
+        return demand.planned_per_s * found.delay_s
+    return demand.planned_users if demand.kind is DemandKind.USERS else found.share * found.num_needed
+
+
+def _of_one(demand: Demand, found: Found, rig: Rig) -> Demand:
+    """Return what the fullest replica has of a load, its headroom included."""
+    if demand.kind is DemandKind.CAPACITY:
+        return replace(demand, kind=DemandKind.USERS, num_users=round(found.share), headroom_fraction=0.0)
+    share = rig.share(found.num_needed)
+    one = {"num_users": round(share)} if demand.kind is DemandKind.USERS else {"requests_per_s": share}
+    return replace(demand, headroom_fraction=0.0, **one)
+
+
+def trace_of(
+    demand: Demand, found: Found, rig: Rig, rng: np.random.Generator, num_counted: int
+) -> tuple[Trace, int, int]:
+    """Return requests of the load, how many of the first are not counted, and how many after them are.
 
     Users send the first request at a moment of their turn that is equally likely, and the next when they have the
-    answer and have thought: else all would be in step for ever. Their first turn, or a tenth of what comes at a rate,
-    fills the server and is not counted.
+    answer and have thought: else all would be in step for ever. Their first turn is not counted. At a rate as many
+    requests fill the server as are under way in twice the time of one, a tenth at least; and so that the last which
+    are counted do not find it emptying, as many follow as are under way at once.
     """
     load = rig.load
     if demand.as_traced and demand.file is not None:
         trace = first_requests(
             traced_of(WorkloadAsk(file=demand.file)).trace, num_counted + round(num_counted * _WARM_SHARE)
         )
-        return faster(trace, 1 + demand.headroom_fraction), min(round(num_counted * _WARM_SHARE), len(trace) // 2)
+        num_warm = min(round(num_counted * _WARM_SHARE), len(trace) // 2)
+        return faster(trace, 1 + demand.headroom_fraction), num_warm, len(trace) - num_warm
     if demand.kind is DemandKind.RATE:
-        num_warm = round(num_counted * _WARM_SHARE)
-        number = num_counted + num_warm
+        under_way = _at_once(demand, found)
+        num_warm = max(round(num_counted * _WARM_SHARE), math.ceil(_WARM_TIMES * under_way))
+        number = num_warm + num_counted + math.floor(under_way)
     else:
         users = demand.planned_users if demand.kind is DemandKind.USERS else round(found.share) * found.num_needed
         num_warm = _WARM_TURNS * users
         number = max(num_warm + num_counted, _LEAST_TURNS * users)
+        num_counted = number - num_warm
     if demand.file is None:
         prompts, answers = drawn_tokens(load.inputs, number, rng), drawn_tokens(load.outputs, number, rng)
     else:
@@ -190,6 +219,7 @@ def _trace_of(demand: Demand, found: Found, rig: Rig, rng: np.random.Generator, 
             turns=turns,
         ),
         num_warm,
+        num_counted,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def over_cores(
     _AT_WORK["field"], _AT_WORK["work"] = field, work
     found: list[R] = []
     try:
-        with multiprocessing.get_context("fork").Pool(min(number, len(items))) as pool:
+        with multiprocessing.get_context("fork").Pool(min(number, len(items)), _leave_interrupts) as pool:
             each = max(1, min(_CHUNK, len(items) // number))
             results: Iterator[R] = pool.imap(_one, items, chunksize=each)  # type: ignore[arg-type]
             for result in results:
@@ -56,6 +57,11 @@ def over_cores(
     finally:
         _AT_WORK.clear()
     return found
+
+
+def _leave_interrupts() -> None:
+    """Leave Ctrl-C to the process that waits for the answers: it ends the others, who else would each complain."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _one(item: object) -> object:

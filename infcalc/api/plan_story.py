@@ -115,8 +115,8 @@ def _stages(field: Field, bare: Field, asked: PlanAsk, rig: Rig) -> tuple[list[_
     stages.append(_drafted(field, now, stages[-1]))
     said = (
         f"the naive step is sized so that an answer ends within {format_seconds(through_s)} on average, as the limits "
-        "ask; static batches keep no limit on first tokens. All other steps keep every limit, each with whole replicas: "
-        "what saves less than one shows as 1.00 x, and as more room or requests/s to the next step"
+        "ask; static batches keep no limit on first tokens. All other steps keep every limit, each with whole "
+        "replicas: what saves less than one shows as 1.00 x, and as room for the next step"
     )
     return stages, (said,)
 
