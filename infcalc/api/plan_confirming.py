@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from infcalc.api.plan_demand import DemandKind, name_of
+from infcalc.api.plan_drafting import draft_of
 from infcalc.api.plan_nouns import Confirmation, Simulated
-from infcalc.api.replicas import Policy
+from infcalc.api.replicas import Policy, drafts_simulated
 from infcalc.api.simulation_ask import SimulationAsk, policies_for
 from infcalc.api.simulation_results import RequestTimes
 from infcalc.api.simulation_site import place_of
@@ -44,17 +45,20 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
     """Return how a plan fares under its load with its headroom, spare replicas away; ``item`` has the seed."""
     found, seed = item
     rig = field.rig(found.setup)
-    policy = policies_for(SimulationAsk(), rig.deployment.rules.engine)[0]
-    parallelism = rig.deployment.parallelism
-    stepped = policy is not Policy.VLLM or (parallelism.dp > 1 and rig.deployment.model.has_experts)
-    counted_requests = _STEPPED_REQUESTS if stepped else REQUESTS
+    policy = _policy(rig)
+    counted_requests = _STEPPED_REQUESTS if _is_stepped(rig, policy) else REQUESTS
     trace, num_warm = _trace_of(field.demand, found, rig, np.random.default_rng(seed), counted_requests)
     demand = field.demand
-    asked = SimulationAsk(num_replicas=found.num_needed, slo=demand.slo)
+    asked = SimulationAsk(
+        load=WorkloadAsk(seed=seed),
+        num_replicas=found.num_needed,
+        slo=demand.slo,
+        draft=draft_of(found.setup, field.draft),
+    )
     place = place_of(rig.site, asked, field.terms, trace)
     if place.machinery is None:
         return _nothing(num_warm, "the simulated server has no room for one request")
-    ran = place.run(policy, trace, None)
+    ran = place.run(policy, trace, None, alone=True)
     times = RequestTimes(ran.gathered, ran.setting)
     done = ran.gathered.finished
     counted = ran.load.asked[done.indices] >= num_warm
@@ -90,8 +94,26 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
         output_tokens_per_s=ran.result.output_tokens_per_s,
         goodput_fraction=float(good.mean()),
         preemptions=ran.result.preemptions,
+        num_lost=lost,
         text=_text(slo, lost),
     )
+
+
+def _policy(rig: Rig) -> Policy:
+    return policies_for(SimulationAsk(), rig.deployment.rules.engine)[0]
+
+
+def _is_stepped(rig: Rig, policy: Policy) -> bool:
+    """Tell whether every step is computed: lanes that step together, and schedulers not known in aggregate."""
+    return policy is not Policy.VLLM or (rig.deployment.parallelism.dp > 1 and rig.deployment.model.has_experts)
+
+
+def unsimulated(found: Found) -> str:
+    """Return why a plan cannot be simulated; empty where it can."""
+    if found.setup.method is None:
+        return ""
+    policy = policies_for(SimulationAsk(), found.setup.engine)[0]
+    return "" if drafts_simulated(policy) else f"drafting by the scheduler of {policy} is not simulated"
 
 
 def _nothing(num_warm: int, text: str) -> Confirmation:
@@ -106,6 +128,7 @@ def _nothing(num_warm: int, text: str) -> Confirmation:
         output_tokens_per_s=0.0,
         goodput_fraction=0.0,
         preemptions=0,
+        num_lost=0,
         text=text,
     )
 

@@ -75,6 +75,8 @@ def _row(number: int, plan: Plan) -> dict[str, object]:
         for word, ranks in (("TP", plan.tp), ("PP", plan.pp), ("DP", plan.dp), ("EP", plan.ep))
         if ranks > 1 or word == "TP"
     )
+    if plan.method is not None:
+        split += f"  {plan.method} {plan.num_draft_tokens}"
     said = plan.confirmation
     return {
         "rank": number,
@@ -179,6 +181,7 @@ def _findings(result: PlanResult) -> list[str]:
         best = result.plans[0]
         found.append(f"binding: {best.binding_constraint}")
         found.append(f"to start it: {best.launch_command}")
+    found += [one.text for one in result.options]
     return found
 
 
@@ -192,6 +195,7 @@ def _data(answer: Answer[PlanResult]) -> Table:
             ("front", result.front),
             ("story", result.story),
             ("alternative", result.alternatives),
+            ("option", result.options),
             ("rejected", result.rejected),
         ):
             rows += [{"row": word, **who, **_flat(value_of(one))} for one in items]
