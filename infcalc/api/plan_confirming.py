@@ -46,7 +46,8 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
     found, seed = item
     rig = field.rig(found.setup)
     policy = _policy(rig)
-    counted_requests = _STEPPED_REQUESTS if _is_stepped(rig, policy) else REQUESTS
+    stepped = _is_stepped(rig, policy)
+    counted_requests = _STEPPED_REQUESTS if stepped else REQUESTS
     trace, num_warm = _trace_of(field.demand, found, rig, np.random.default_rng(seed), counted_requests)
     demand = field.demand
     asked = SimulationAsk(
@@ -95,6 +96,7 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
         goodput_fraction=float(good.mean()),
         preemptions=ran.result.preemptions,
         num_lost=lost,
+        every_step=stepped,
         text=_text(slo, lost),
     )
 

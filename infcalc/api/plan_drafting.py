@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.drafters import heads_for, vocabulary_doubts
-from infcalc.api.drafting import checked_draft, counted
+from infcalc.api.drafting import acceptance_origin, checked_draft, counted
 from infcalc.engines.launch.spec import Drafter
 from infcalc.errors import UnknownName, UsageError
 from infcalc.frozen import frozen
+from infcalc.spec.explain import Input
 from infcalc.speculation.linear import acceptance_of
 from infcalc.speculation.priced import drafting_of
 from infcalc.speculation.published import PROFILES, Method, method_of
@@ -95,6 +96,23 @@ def draft_of(setup: Setup, draft: DraftAsk | None) -> DraftAsk | None:
         accepted_tokens=(),
         num_drafts=None,
     )
+
+
+def draft_inputs(draft: DraftAsk | None) -> tuple[Input, ...]:
+    """Return what was said of drafting."""
+    if draft is None:
+        return ()
+    named = counted(draft).acceptance
+    found = [
+        Input(name=name, value=value, origin=f"given ({option})")
+        for name, value, option in (
+            ("method", ",".join(draft.methods), "--method"),
+            ("draft_model", draft.draft_model, "--draft-model"),
+            ("num_draft_tokens", draft.num_draft_tokens, "--num-draft-tokens"),
+        )
+        if value
+    ]
+    return (*found, Input(name="acceptance", value=named or "published", origin=acceptance_origin(draft)))
 
 
 def _named(name: str | None, catalog: Catalog) -> tuple[Draft | None, Model | None]:

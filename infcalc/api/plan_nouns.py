@@ -53,6 +53,8 @@ class Confirmation:
     num_lost: int = 0
     """Longer than what the server admits."""
     trials: tuple[Trial, ...] = ()
+    every_step: bool = False
+    """Every step was computed, of fewer requests: lanes that step together, and schedulers not known in aggregate."""
 
 
 @frozen

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.costing import Terms, price_warnings, rent_of, settled, unused_prices
 from infcalc.api.deployment import REFERENCE_MODEL, Ask, load, merged_inputs, stored_in
+from infcalc.api.drafting import counted
 from infcalc.api.plan_ask import HOURS_PER_MONTH, PlanAsk, check_plan, goal_of
 from infcalc.api.plan_candidates import choice_of, setups
 from infcalc.api.plan_demand import DemandKind, demand_of
 from infcalc.api.plan_details import front_point, plan_of, rejected_of
+from infcalc.api.plan_drafting import draft_inputs, draft_ways
 from infcalc.api.plan_fallback import SETUPS_PER_PLAN, judged
 from infcalc.api.plan_front import REACH, front_of
 from infcalc.api.plan_nouns import PlanResult, RejectedGroup
@@ -87,7 +89,8 @@ def plan(
         result, told, lengths = _planned(field, replace(asked, max_gpus=most_gpus), progress)
         results.append(result)
         notes += [*said, *capped, *told, *_notes(field, result), *entry.assumptions]
-        talk += [*entry.warnings, *_warnings(result), *_price_warnings(field, result)]
+        _, doubts = draft_ways(asked.draft, entry.model, catalog)
+        talk += [*entry.warnings, *doubts, *_warnings(result), *_price_warnings(field, result)]
         origin = "given (--model)" if ask.models else "reference scenario"
         inputs.append(
             (
@@ -96,6 +99,7 @@ def plan(
                 *found_inputs,
                 *lengths,
                 *_limits(asked, most_gpus),
+                *draft_inputs(asked.draft),
             )
         )
         if explain:
@@ -400,6 +404,12 @@ def _notes(field: Field, result: PlanResult) -> list[str]:
     if field.num_spare:
         found.append(
             f"limits hold with {field.num_spare} replica{'s' if field.num_spare > 1 else ''} away; the price is of all"
+        )
+    if any(one.method is not None for one in result.plans):
+        found.append(
+            "times of plans that draft are those of rounds; acceptance "
+            + ("is as given" if field.draft is not None and counted(field.draft).acceptance else "is published")
+            + ", and a property of the task; the drafter's own prefill is not counted"
         )
     if field.demand.prefix_hit_fraction:
         found.append(
