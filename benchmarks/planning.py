@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from infcalc.api.deployment import Ask
+from infcalc.api.drafting import DraftAsk
 from infcalc.api.objectives import parse_slo
 from infcalc.api.plan_ask import PlanAsk
 from infcalc.api.planning import plan
@@ -20,6 +21,11 @@ SEARCHES = (
         "the same, fp8 and int4 allowed, three engines",
         "llama3-70b",
         PlanAsk(num_users=100, allow=("fp8", "int4"), engines_from=("vllm", "sglang", "tensorrt-llm")),
+    ),
+    (
+        "those 100 users, EAGLE-3 and lookups as choices",
+        "llama3-70b",
+        PlanAsk(num_users=100, draft=DraftAsk(methods=("eagle3", "ngram"))),
     ),
     ("chat at 5 requests/s on Llama 3.1 8B", "llama3.1-8b", PlanAsk(requests_per_s=5.0, slo=SLO, **CHAT)),
     (

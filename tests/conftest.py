@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
 
 # Tests share the cores among themselves: threads of linear algebra would only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# A machine with much else to do is slow: no test fails for the time it took.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 TODAY_S = "1795996800"
 """2026-11-30, the day of the newest facts of the catalog."""

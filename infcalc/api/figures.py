@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.bands import Kind, band, basis_of, class_of, request_band, table_of
@@ -23,18 +24,40 @@ class Bands:
     kind: str
     """Name of its class."""
     basis: Basis
+    pace_low_fraction: float = 1.0
+    """Least of the pace of answers, over its value, where tokens come in rounds of drafts; 1: one in each step."""
+    pace_high_fraction: float = 1.0
 
     @property
     def of_burst(self) -> Bands:
         """How the figures spread where all requests come at once and nothing caps how many run."""
-        return Bands(kind=burst_class(self.kind), basis=self.basis)
+        return replace(self, kind=burst_class(self.kind))
 
     def figure(self, quantity: str, value: float, *, least: float = 0.0, most: float | None = None) -> Figure:
         """Return a figure with the band of ``quantity``, neither below ``least`` nor above ``most``."""
         value = max(value, least) if most is None else min(max(value, least), most)
-        low, high = band(self.kind, quantity, value)
+        low, high = self._paced(quantity, value, *band(self.kind, quantity, value))
         low, high = max(low, least), high if most is None else min(high, most)
         return Figure(value=value, low=min(low, value), high=max(high, value), basis=self.basis)
+
+    def factors(self, quantity: str, *, at_rate: bool = False) -> tuple[float, float]:
+        """Return the ends of the band of ``quantity`` over its value."""
+        return self._paced(quantity, 1.0, *band(self.kind, quantity, 1.0, at_rate=at_rate))
+
+    def _paced(self, quantity: str, value: float, low: float, high: float) -> tuple[float, float]:
+        """Return a band with that of the pace of answers, as if both erred independently: logarithms add as squares."""
+        if self.pace_low_fraction == self.pace_high_fraction or not 0 < low <= value <= high:
+            return low, high
+        if quantity.startswith("tpot_s"):
+            slower, quicker = 1 / self.pace_low_fraction, 1 / self.pace_high_fraction
+        elif quantity == "output_tokens_per_s":
+            slower, quicker = self.pace_high_fraction, self.pace_low_fraction
+        else:
+            return low, high
+        return (
+            value * math.exp(-math.hypot(math.log(value / low), math.log(min(1.0, quicker)))),
+            value * math.exp(math.hypot(math.log(high / value), math.log(max(1.0, slower)))),
+        )
 
     def times(
         self,

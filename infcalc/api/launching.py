@@ -241,6 +241,8 @@ def _specs(
     drafting, said = _drafting(deployment, how, *draft)
     if drafting is not None and drafting.drafter is Drafter.NGRAM:
         why["drafting"] = f"{drafting.num_draft_tokens} tokens that followed the same words before, in a round"
+    if how.prefix_caching:
+        why["prefix_caching"] = "asked for: beginnings of prompts that come again are found"
     if how.chunked_prefill is not None:
         why["chunked_prefill"] = "asked for"
     model_id, doubts = _model_id(deployment, how)

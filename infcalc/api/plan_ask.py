@@ -13,6 +13,7 @@ from infcalc.frozen import frozen
 from infcalc.planning.nouns import Goal
 
 if TYPE_CHECKING:
+    from infcalc.api.drafting import DraftAsk
     from infcalc.api.objectives import Objective
 
 HOURS_PER_MONTH = 730.0
@@ -42,14 +43,16 @@ class PlanAsk:
     requests_per_s: float | None = None
     input_tokens: str | None = None
     output_tokens: str | None = None
-    prefix_hit_fraction: float = 0.0
+    prefix_hit_fraction: float | None = None
+    """Of each prompt, found in the prefix cache; None: what prompts of the trace share, without one nothing."""
     file: str | None = None
     """A trace: its lengths, and its rate where no load is given."""
     slo: tuple[Objective, ...] = ()
     gpus_from: tuple[str, ...] = ()
     engines_from: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
-    methods: tuple[str, ...] = ()
+    draft: DraftAsk | None = None
+    """Ways of drafting that may be taken, beside none at all; None: none."""
     usd_per_hour: float | None = None
     headroom_fraction: float = 0.0
     num_spare: int = 0
@@ -122,7 +125,7 @@ def check_plan(asked: PlanAsk) -> None:
             concurrency=1 if asked.num_users is not None or asked.think_time_s else None,
             requests_per_s=asked.requests_per_s,
             think_time_s=asked.think_time_s,
-            prefix_hit_fraction=asked.prefix_hit_fraction,
+            prefix_hit_fraction=asked.prefix_hit_fraction or 0.0,
         )
     )
     for one in asked.slo:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.costing import rent_of
 from infcalc.api.deployment import REFERENCE_ENGINE, stored_in
+from infcalc.api.plan_drafting import draft_ways
 from infcalc.catalog.quantization import runtime_quantization
+from infcalc.engines.drafting import drafts_by
 from infcalc.engines.limits import limits
 from infcalc.engines.rules import FractionBase, engine_name, engine_rules
 from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from infcalc.api.costing import Terms
     from infcalc.api.deployment import Ask
     from infcalc.api.plan_ask import PlanAsk
+    from infcalc.api.plan_drafting import DraftWay
     from infcalc.catalog.lookup import Catalog
     from infcalc.spec.hardware import Gpu
     from infcalc.spec.model import Model
@@ -58,6 +62,7 @@ class Choice:
     kv: tuple[str | None, ...]
     ask: Ask
     most_gpus: int | None
+    drafts: tuple[DraftWay, ...] = ()
 
 
 def choice_of(ask: Ask, asked: PlanAsk, model: Model, catalog: Catalog) -> Choice:
@@ -81,6 +86,7 @@ def choice_of(ask: Ask, asked: PlanAsk, model: Model, catalog: Catalog) -> Choic
         kv=kv,
         ask=ask,
         most_gpus=ask.num_gpus or asked.max_gpus,
+        drafts=draft_ways(asked.draft, model, catalog)[0],
     )
 
 
@@ -131,6 +137,7 @@ def setups(choice: Choice, terms: Terms, *, priced: bool) -> Iterator[Setup | Re
 
     ``priced``: what has no price is refused, for it cannot be compared.
     """
+    yield from _undrafted(choice)
     for gpu in choice.gpus:
         first = Setup(gpu=gpu.name, ranks=_ONE, engine=choice.engines[0])
         if priced and rent_of(gpu, terms) is None:
@@ -173,7 +180,7 @@ def _of_precision(
             continue
         if _fixed(choice.ask, way) and not (by_layer and (way.dp > 1 or way.ep > 1)):
             found = True
-            yield _with(first, way)
+            yield from _drafted(choice, _with(first, way))
     if not found and least > (choice.most_gpus or math.inf):
         yield Refusal(
             setup=first,
@@ -212,9 +219,30 @@ def _unsplit(choice: Choice, gpu: Gpu, first: Setup) -> Refusal:
 
 
 def _with(setup: Setup, ranks: Parallelism) -> Setup:
-    return Setup(
-        gpu=setup.gpu, ranks=ranks, engine=setup.engine, weights=setup.weights, kv=setup.kv, method=setup.method
-    )
+    return replace(setup, ranks=ranks)
+
+
+def _drafted(choice: Choice, setup: Setup) -> Iterator[Setup]:
+    """Yield a setup without drafting, and with each way and length that its engine has."""
+    yield setup
+    for way in choice.drafts:
+        if not way.why_not and drafts_by(setup.engine, way.method):
+            for length in way.num_draft_tokens:
+                yield replace(setup, method=str(way.method), draft_model=way.draft_model, num_draft_tokens=length)
+
+
+def _undrafted(choice: Choice) -> Iterator[Refusal]:
+    """Yield once why a way of drafting is none for this model, or for an engine."""
+    for way in choice.drafts:
+        for engine in choice.engines[:1] if way.why_not else choice.engines:
+            if not way.why_not and drafts_by(engine, way.method):
+                continue
+            yield Refusal(
+                setup=Setup(gpu=choice.gpus[0].name, ranks=_ONE, engine=engine, method=str(way.method)),
+                kind=Miss.DRAFTING,
+                reason=way.why_not or f"{engine} does not draft by {way.method}",
+                change=way.change,
+            )
 
 
 def _fixed(ask: Ask, ranks: Parallelism) -> bool:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from infcalc.api.plan_demand import DemandKind, name_of
+from infcalc.api.plan_drafting import draft_of
 from infcalc.api.plan_nouns import Confirmation, Simulated
-from infcalc.api.replicas import Policy
+from infcalc.api.replicas import Policy, drafts_simulated
 from infcalc.api.simulation_ask import SimulationAsk, policies_for
 from infcalc.api.simulation_results import RequestTimes
 from infcalc.api.simulation_site import place_of
@@ -48,20 +49,24 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
     """Return how a plan fares under its load with its headroom, spare replicas away; ``item`` has the seed."""
     found, seed = item
     rig = field.rig(found.setup)
-    policy = policies_for(SimulationAsk(), rig.deployment.rules.engine)[0]
-    parallelism = rig.deployment.parallelism
-    stepped = policy is not Policy.VLLM or (parallelism.dp > 1 and rig.deployment.model.has_experts)
+    policy = _policy(rig)
+    stepped = _is_stepped(rig, policy)
     counted_requests = _STEPPED_REQUESTS if stepped else REQUESTS
     demand, num_replicas = field.demand, found.num_needed
     if num_replicas > 1 and not demand.as_traced and (stepped or _at_once(demand, found) > REQUESTS):
         # Replicas are alike: the fullest stands for all where all of them would take long, or not fill up.
         demand, num_replicas = _of_one(demand, found, rig), 1
     trace, num_warm, num_counted = trace_of(demand, found, rig, np.random.default_rng(seed), counted_requests)
-    asked = SimulationAsk(num_replicas=num_replicas, slo=demand.slo)
+    asked = SimulationAsk(
+        load=WorkloadAsk(seed=seed),
+        num_replicas=num_replicas,
+        slo=demand.slo,
+        draft=draft_of(found.setup, field.draft),
+    )
     place = place_of(rig.site, asked, field.terms, trace)
     if place.machinery is None:
         return _nothing(num_warm, "the simulated server has no room for one request")
-    ran = place.run(policy, trace, None)
+    ran = place.run(policy, trace, None, alone=True)
     times = RequestTimes(ran.gathered, ran.setting)
     done = ran.gathered.finished
     places = ran.load.asked[done.indices]
@@ -104,6 +109,8 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
         goodput_fraction=float(good.mean()),
         preemptions=ran.result.preemptions,
         scheduled_ahead_s=ahead_s,
+        num_lost=lost,
+        every_step=stepped,
         text=_text(slo, lost),
     )
 
@@ -116,6 +123,23 @@ def _steps_ahead(rig: Rig, found: Found) -> float:
     how likely that is follows from how many decode on average, each at a moment of its own. As the closed form has it.
     """
     return rig.machine.pace.value.num_steps_ahead * -math.expm1(-found.point.batch)
+
+
+def _policy(rig: Rig) -> Policy:
+    return policies_for(SimulationAsk(), rig.deployment.rules.engine)[0]
+
+
+def _is_stepped(rig: Rig, policy: Policy) -> bool:
+    """Tell whether every step is computed: lanes that step together, and schedulers not known in aggregate."""
+    return policy is not Policy.VLLM or (rig.deployment.parallelism.dp > 1 and rig.deployment.model.has_experts)
+
+
+def unsimulated(found: Found) -> str:
+    """Return why a plan cannot be simulated; empty where it can."""
+    if found.setup.method is None:
+        return ""
+    policy = policies_for(SimulationAsk(), found.setup.engine)[0]
+    return "" if drafts_simulated(policy) else f"drafting by the scheduler of {policy} is not simulated"
 
 
 def _nothing(num_warm: int, text: str) -> Confirmation:
@@ -131,6 +155,7 @@ def _nothing(num_warm: int, text: str) -> Confirmation:
         goodput_fraction=0.0,
         preemptions=0,
         scheduled_ahead_s=0.0,
+        num_lost=0,
         text=text,
     )
 

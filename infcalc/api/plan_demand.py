@@ -87,8 +87,16 @@ def demand_of(asked: PlanAsk) -> tuple[Demand, tuple[Input, ...], tuple[str, ...
     inputs: list[Input] = []
     notes: list[str] = []
     texts, rate = (asked.input_tokens, asked.output_tokens), asked.requests_per_s
+    hit_fraction = asked.prefix_hit_fraction or 0.0
     if asked.file is not None:
-        texts, traced_per_s, notes = _from_trace(asked)
+        texts, traced_per_s, shared_fraction, notes = _from_trace(asked)
+        if shared_fraction and asked.prefix_hit_fraction is None:
+            hit_fraction = shared_fraction
+            inputs.append(Input(name="prefix_hit_fraction", value=round(hit_fraction, 4), origin="of the trace"))
+            notes.append(
+                f"prompts of the file share {hit_fraction:.0%} of their tokens: a prefix cache without end finds them, "
+                "and so the closed form has it; --prefix-hit says otherwise"
+            )
         if rate is None and asked.num_users is None:
             rate = traced_per_s
     for text, option in zip(texts, ("--input-tokens", "--output-tokens"), strict=True):
@@ -103,7 +111,7 @@ def demand_of(asked: PlanAsk) -> tuple[Demand, tuple[Input, ...], tuple[str, ...
         kind=DemandKind.CAPACITY,
         input_tokens=texts[0],
         output_tokens=texts[1],
-        prefix_hit_fraction=asked.prefix_hit_fraction,
+        prefix_hit_fraction=hit_fraction,
         slo=slo,
         headroom_fraction=asked.headroom_fraction,
         file=asked.file,
@@ -137,10 +145,11 @@ def name_of(objective: Objective) -> str:
     return name if objective.statistic == "mean" else f"{name}-{objective.statistic}"
 
 
-def _from_trace(asked: PlanAsk) -> tuple[tuple[str, str], float | None, list[str]]:
-    """Return lengths and rate of the requests of a file."""
+def _from_trace(asked: PlanAsk) -> tuple[tuple[str, str], float | None, float, list[str]]:
+    """Return lengths and rate of the requests of a file, and which part of their prompts they share."""
     from infcalc.api.workload_ask import WorkloadAsk  # noqa: PLC0415 - numpy, only for traces
     from infcalc.api.workloads import traced_of  # noqa: PLC0415
+    from infcalc.workload.description import shares  # noqa: PLC0415
 
     if asked.input_tokens is not None or asked.output_tokens is not None:
         raise UsageError("the file says the lengths", place="--input-tokens", hint="leave out the option, or the file")
@@ -159,4 +168,4 @@ def _from_trace(asked: PlanAsk) -> tuple[tuple[str, str], float | None, list[str
         + "; prompts and answers are taken as independent of one another in closed form",
         *traced.assumptions,
     ]
-    return (texts[0], texts[1]), rate, notes
+    return (texts[0], texts[1]), rate, shares(trace).tokens_fraction, notes

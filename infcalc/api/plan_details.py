@@ -14,6 +14,7 @@ from infcalc.api.plan_nouns import FrontPoint, Plan, Rejected
 from infcalc.api.plan_odds import far_s, judged, safe
 from infcalc.api.speed import use_of
 from infcalc.api.spending import energy_of
+from infcalc.engines.launch.spec import Drafter
 from infcalc.planning.nouns import Goal, Miss
 from infcalc.planning.replicas import least_kept
 from infcalc.units import format_seconds
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from infcalc.api.deployment import Ask
     from infcalc.api.plan_rig import Point, Rig
     from infcalc.api.plan_search import Field, Found
-    from infcalc.planning.nouns import Refusal
+    from infcalc.planning.nouns import Refusal, Setup
 
 _HOUR_S = 3600.0
 _MILLION = 1e6
@@ -67,6 +68,8 @@ def plan_of(field: Field, item: tuple[Found, tuple[Refusal, ...]]) -> Plan:
         engine=deployment.rules.engine,
         engine_version=deployment.rules.version,
         method=setup.method,
+        draft_model=setup.draft_model,
+        num_draft_tokens=setup.num_draft_tokens,
         max_model_len=length,
         share_per_replica=found.share,
         batch=found.point.batch,
@@ -89,7 +92,12 @@ def plan_of(field: Field, item: tuple[Found, tuple[Refusal, ...]]) -> Plan:
         certainty=_certainty(found, planned.probability_fraction, number, unsafe),
         only_optimistic=_only_optimistic(planned.probability_fraction),
         launch_command=launch_command(
-            field.ask, found, length, deployment.model.name, full_length=deployment.max_model_len
+            field.ask,
+            found,
+            length,
+            deployment.model.name,
+            full_length=deployment.max_model_len,
+            cached=field.demand.prefix_hit_fraction > 0,
         ),
     )
 
@@ -185,8 +193,25 @@ def _tightest(found: Found, beyond: Point | None) -> str:
     )
 
 
-def launch_command(ask: Ask, found: Found, length: int, model: str, *, full_length: int) -> str:
-    """Return the command that writes the launch text of a plan, safe for a shell."""
+def _drafting_words(setup: Setup) -> list[str]:
+    """Return the drafting of a setup as ``launch`` takes it."""
+    number = str(setup.num_draft_tokens)
+    match setup.method:
+        case None:
+            return []
+        case Drafter.MTP:
+            return ["--mtp-tokens", number]
+        case Drafter.NGRAM:
+            return ["--method", Drafter.NGRAM, "--num-draft-tokens", number]
+        case _:
+            return ["--draft-model", setup.draft_model or "", "--num-draft-tokens", number]
+
+
+def launch_command(ask: Ask, found: Found, length: int, model: str, *, full_length: int, cached: bool = False) -> str:
+    """Return the command that writes the launch text of a plan, safe for a shell.
+
+    ``cached``: its prompts are found in the prefix cache, which an engine must not be left without.
+    """
     setup, ranks = found.setup, found.setup.ranks
     words = [
         "infcalc",
@@ -204,7 +229,6 @@ def launch_command(ask: Ask, found: Found, length: int, model: str, *, full_leng
     for option, word in (
         ("--weights", setup.weights),
         ("--kv-dtype", setup.kv),
-        ("--method", setup.method),
         ("--engine", setup.engine),
         ("--engine-version", ask.engine_version),
     ):
@@ -220,6 +244,9 @@ def launch_command(ask: Ask, found: Found, length: int, model: str, *, full_leng
     ):
         if value is not None:
             words += [option, str(value)]
+    words += _drafting_words(setup)
+    if cached:
+        words.append("--prefix-caching")
     words += ["--replicas", str(found.num_replicas)]
     for path in ask.catalogs:
         words += ["--catalog", path]
@@ -240,6 +267,8 @@ def rejected_of(refusal: Refusal, own_weights: str, own_kv: str) -> Rejected:
         weights=setup.weights or own_weights,
         kv_dtype=setup.kv or own_kv,
         engine=setup.engine,
+        method=setup.method,
+        num_draft_tokens=setup.num_draft_tokens,
         kind=refusal.kind,
         reason=refusal.reason,
         quantity=refusal.quantity,
@@ -265,6 +294,8 @@ def front_point(plan: Found, weights: str, kv: str) -> FrontPoint:
         weights=plan.setup.weights or weights,
         kv_dtype=plan.setup.kv or kv,
         engine=plan.setup.engine,
+        method=plan.setup.method,
+        num_draft_tokens=plan.setup.num_draft_tokens,
         usd_per_hour=plan.usd_per_hour.value,
         usd_per_month=plan.usd_per_hour.value * HOURS_PER_MONTH,
         e2e_s=plan.delay_s,

@@ -24,10 +24,19 @@ class Simulated:
 
 
 @frozen
+class Trial:
+    """A number of replicas, those that are spare among them, and whether the simulator confirmed it."""
+
+    replicas: int
+    confirmed: bool
+
+
+@frozen
 class Confirmation:
     """A plan under its load, request by request: percentiles, where the closed form has means and a law around them.
 
-    ``requests`` are those counted, after ``num_warm`` that came while it filled.
+    ``requests`` are those counted, after ``num_warm`` that came while it filled. ``trials`` are all numbers of replicas
+    that were simulated, this one among them: more are taken to be confirmed where fewer are.
     """
 
     confirmed: bool
@@ -43,6 +52,11 @@ class Confirmation:
     scheduled_ahead_s: float
     """Part of each first token: the step that the engine has scheduled when a request comes, which is not simulated."""
     text: str
+    num_lost: int = 0
+    """Longer than what the server admits."""
+    trials: tuple[Trial, ...] = ()
+    every_step: bool = False
+    """Every step was computed, of fewer requests: lanes that step together, and schedulers not known in aggregate."""
 
 
 @frozen
@@ -70,6 +84,9 @@ class Plan:
     engine: str
     engine_version: str
     method: str | None
+    """Way of drafting; None: none."""
+    draft_model: str | None
+    num_draft_tokens: int
     max_model_len: int
     share_per_replica: float
     """Clients, or requests per second, of the fullest replica."""
@@ -114,6 +131,8 @@ class Rejected:
     weights: str
     kv_dtype: str
     engine: str
+    method: str | None
+    num_draft_tokens: int
     kind: Miss
     reason: str
     quantity: str
@@ -145,6 +164,8 @@ class FrontPoint:
     weights: str
     kv_dtype: str
     engine: str
+    method: str | None
+    num_draft_tokens: int
     usd_per_hour: float
     usd_per_month: float
     e2e_s: float
@@ -174,6 +195,34 @@ class Alternative:
     slo_probability_fraction: float | None = None
     """How likely all limits are kept: the least sure of the two pools, as of a plan."""
     why: str = ""
+
+
+@frozen
+class OptionWorth:
+    """What an option of the engine is worth for the load, in closed form: the best plan with it and the best without.
+
+    ``prefix-cache`` compares the best plan's own setup, ``speculation`` all setups. Costs are None where no number of
+    replicas keeps all limits, or no price is known.
+    """
+
+    option: str
+    on: str
+    """The setup with it."""
+    off: str
+    num_on_replicas: int | None
+    num_off_replicas: int | None
+    on_usd_per_month: float | None
+    off_usd_per_month: float | None
+    saved_fraction: float | None
+    """Of the cost without it; below 0 where it costs more."""
+    on_ttft_s: float | None
+    off_ttft_s: float | None
+    on_tpot_s: float | None
+    off_tpot_s: float | None
+    pays: bool
+    num_requests_paying: int | None
+    """Requests at once on a replica of its setup, up to which one ends sooner with it; None: not asked, 0: never."""
+    text: str
 
 
 @frozen
@@ -221,3 +270,4 @@ class PlanResult:
     text: str
     """The answer in a sentence."""
     story: tuple[StoryStep, ...] = ()
+    options: tuple[OptionWorth, ...] = ()

@@ -14,7 +14,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from infcalc.api.bands import band, request_band, typical
+from infcalc.api.bands import request_band, typical
 from infcalc.api.offer import Figure
 from infcalc.frozen import frozen
 from infcalc.planning.odds import Z80, Law, normal_below
@@ -125,7 +125,7 @@ class _Carried:
         first = _banded(self.point.ttft_s, self._first_s(-Z80), self._first_s(Z80))
         whole = self.point.e2e_s
         if whole is not None and first is not None:
-            pace = band(self._kind, "tpot_s", 1.0, at_rate=True)
+            pace = self._run.bands.factors("tpot_s", at_rate=True)
             low, high = request_band(whole.value, (first.value, first.low, first.high), pace)
             whole = replace(whole, low=min(max(low, self._floor_s), whole.value), high=high)
         return replace(
@@ -207,7 +207,7 @@ class _Carried:
         return _law_of(1 / law.high_factor, 1 / law.middle_factor, 1 / law.low_factor)
 
     def _law(self, quantity: str, *, at_rate: bool = False) -> Law:
-        low, high = band(self._kind, quantity, 1.0, at_rate=at_rate)
+        low, high = self._run.bands.factors(quantity, at_rate=at_rate)
         return _law_of(low, typical(self._kind, quantity, at_rate=at_rate), high)
 
 

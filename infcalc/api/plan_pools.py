@@ -164,6 +164,8 @@ def _sure(rig: Rig, share: float) -> float:
 def _named(number: int, one: Found) -> str:
     ranks = one.setup.ranks
     split = f"TP {ranks.tp}" + (f" x PP {ranks.pp}" if ranks.pp > 1 else "")
+    if one.setup.method is not None:
+        split += f", {one.setup.method} {one.setup.num_draft_tokens}"
     return f"{number} x {one.setup.num_gpus} x {one.setup.gpu} ({split})"
 
 
@@ -172,7 +174,8 @@ def _named(number: int, one: Found) -> str:
 
 def _disaggregated(field: Field, priced: Sequence[Found], plain: float, num_workers: int | None) -> Alternative | None:
     """Return the cheapest pair of a prefill and a decode pool that keep up with the requests of the load."""
-    tried = _foremost(priced, _SPLIT)
+    # Drafting where prefill and decode are apart is priced by nobody here.
+    tried = _foremost([one for one in priced if one.setup.method is None], _SPLIT)
     found = over_cores(field, pair_parts, tried, num_workers=num_workers, few=4)
     best: Alternative | None = None
     judges: tuple[Found, Found, tuple[float, float]] | None = None

@@ -8,11 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.deployment import resolved
+from infcalc.api.drafted_load import drafted_load
+from infcalc.api.drafted_runs import drafted_run, round_machine
 from infcalc.api.figures import scaled
 from infcalc.api.ledger import deployment_ledger
 from infcalc.api.offer import LoadKind
 from infcalc.api.offering import load_for
 from infcalc.api.plan_demand import DemandKind, name_of
+from infcalc.api.plan_drafting import draft_of
 from infcalc.api.servers import rooms_of
 from infcalc.api.speed import machine_of, rate_of, run_of, site_of, times_of
 from infcalc.frozen import frozen
@@ -23,6 +26,9 @@ from infcalc.workload.lengths import normal_quantile
 
 if TYPE_CHECKING:
     from infcalc.api.deployment import Ask, Deployment
+    from infcalc.api.drafted_load import DraftedLoad
+    from infcalc.api.drafted_runs import RoundMachine
+    from infcalc.api.drafting import DraftAsk
     from infcalc.api.objectives import Objective
     from infcalc.api.offer import Figure
     from infcalc.api.offering import Load
@@ -102,6 +108,8 @@ class Rig:
     __slots__ = (
         "_asked",
         "_demand",
+        "_drafted",
+        "_drafting",
         "_known",
         "_latency_s",
         "_machine",
@@ -113,7 +121,15 @@ class Rig:
         "site",
     )
 
-    def __init__(self, setup: Setup, ask: Ask, demand: Demand, catalog: Catalog, model_entry: ModelEntry) -> None:
+    def __init__(  # noqa: PLR0917 - made in one place
+        self,
+        setup: Setup,
+        ask: Ask,
+        demand: Demand,
+        catalog: Catalog,
+        model_entry: ModelEntry,
+        draft: DraftAsk | None = None,
+    ) -> None:
         self.setup, self._demand = setup, demand
         mine = ask_of(setup, ask)
         deployment = resolved(mine, catalog, model_entry, catalog.gpu(setup.gpu))
@@ -122,13 +138,21 @@ class Rig:
         self._machine: Machine | None = None
         self._known: dict[float, Point] = {}
         self._own_s = self._latency_s = 0.0
-        self._rooms = rooms_of(deployment, self.site.form)
+        drafts = draft_of(setup, draft)
+        self._drafted: DraftedLoad | None = None if drafts is None else drafted_load(drafts, self.site)
+        self._drafting: RoundMachine | None = None
+        self._rooms = rooms_of(self.deployment, self.site.form)
         self._room, self.missing_bytes = self._fitted()
 
     @property
     def deployment(self) -> Deployment:
-        """What is deployed."""
-        return self.site.deployment
+        """What is deployed, with its drafter."""
+        return self.site.deployment if self._drafted is None else self._drafted.deployment
+
+    @property
+    def drafted(self) -> DraftedLoad | None:
+        """How it drafts; None: not at all."""
+        return self._drafted
 
     @property
     def prompt_tokens(self) -> float:
@@ -211,7 +235,7 @@ class Rig:
         else:
             offer = replace(demand.lengths, concurrency=int(share), think_time_s=demand.think_time_s)
             kind = LoadKind.CONCURRENCY
-        return run_of(self.machine, replace(self._asked, kind=kind, offer=offer), self._room)
+        return self._run(self.machine, replace(self._asked, kind=kind, offer=offer))
 
     def _point(self, share: float) -> Point:
         run = self.run_at(share)
@@ -232,6 +256,13 @@ class Rig:
             bound_by=run.speed.bound_by,
             kept=tuple(_kept(one, figures, spread, answer) for one in self._demand.slo),
         )
+
+    def _run(self, machine: Machine, load: Load) -> Run:
+        if self._drafted is None:
+            return run_of(machine, load, self._room)
+        if self._drafting is None:
+            self._drafting = round_machine(machine, self._drafted, load)
+        return drafted_run(self._drafting, load, self._room)
 
     def _scatters(self, run: Run) -> dict[str, float]:
         """Return the squared coefficient of variation of each time over the requests, as far as means can tell.
@@ -259,6 +290,9 @@ class Rig:
         rest_s = after * speed.tpot_s
         met = speed.requests_per_s / server.num_lanes * rest_s
         of_rest = met * self._own_s**2 * (1 + asked.scatter)
+        if self._drafting is not None and after:
+            # An answer takes more or fewer rounds as more or fewer drafts are accepted.
+            of_rest += rest_s**2 * self._drafting.rounds.scatter / self._drafting.rounds.number_for(after)
         of_token = of_rest / rest_s**2 if rest_s > 0 else 0.0
         whole = of_first + of_rest + rest_s**2 * asked.answer_scatter
         return {

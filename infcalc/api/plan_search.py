@@ -22,6 +22,7 @@ from infcalc.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from infcalc.api.costing import Rent, Terms
     from infcalc.api.deployment import Ask
+    from infcalc.api.drafting import DraftAsk
     from infcalc.api.plan_demand import Demand
     from infcalc.api.plan_rig import Kept, Point
     from infcalc.catalog.lookup import Catalog, ModelEntry
@@ -44,10 +45,12 @@ class Field:
     most_gpus: int | None
     most_usd_per_hour: float | None
     num_spare: int
+    draft: DraftAsk | None = None
+    """How those setups draft that do."""
 
     def rig(self, setup: Setup) -> Rig:
         """Return a setup that can be asked for any share of the load."""
-        return Rig(setup, self.ask, self.demand, self.catalog, self.model_entry)
+        return Rig(setup, self.ask, self.demand, self.catalog, self.model_entry, self.draft)
 
     def rent(self, setup: Setup) -> Rent | None:
         """Return the price of one of its GPUs."""
@@ -136,7 +139,8 @@ def weigh(field: Field, setup: Setup) -> Weighed:
         rig = field.rig(setup)
     except UsageError as problem:
         # What an engine or a model does not admit: other ranks may be.
-        kind = Miss.LENGTH if problem.place == "--input-tokens" else Miss.DIVISION
+        kinds = {"--input-tokens": Miss.LENGTH, "--draft-model": Miss.DRAFTING}
+        kind = kinds.get(problem.place or "", Miss.DIVISION)
         refusal = Refusal(setup=setup, kind=kind, reason=problem.message, change=problem.hint or "")
         return Weighed(found=None, refusal=refusal, num_candidates=number)
     if rig.missing_bytes:

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 from infcalc.api.answer import Answer, distinct
 from infcalc.api.costing import Terms, price_warnings, rent_of, settled, unused_prices
 from infcalc.api.deployment import REFERENCE_MODEL, Ask, load, merged_inputs, stored_in
+from infcalc.api.drafting import counted
 from infcalc.api.plan_ask import HOURS_PER_MONTH, PlanAsk, check_plan, goal_of
 from infcalc.api.plan_candidates import choice_of, setups
 from infcalc.api.plan_demand import DemandKind, demand_of
 from infcalc.api.plan_details import front_point, plan_of, rejected_of
+from infcalc.api.plan_drafting import draft_inputs, draft_ways
+from infcalc.api.plan_fallback import SETUPS_PER_PLAN, judged
 from infcalc.api.plan_front import REACH, front_of
 from infcalc.api.plan_nouns import PlanResult, RejectedGroup
+from infcalc.api.plan_options import options_of
 from infcalc.api.plan_pool import over_cores
 from infcalc.api.plan_pools import alternatives_of
-from infcalc.api.plan_search import Field, found_with, weigh
+from infcalc.api.plan_search import Field, weigh
 from infcalc.errors import UsageError
 from infcalc.planning.nouns import Goal, Miss, Refusal, Setup
 from infcalc.spec.explain import Input
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
-    from infcalc.api.plan_nouns import Confirmation, Plan, Rejected, StoryStep
+    from infcalc.api.plan_nouns import Plan, Rejected, StoryStep
     from infcalc.api.plan_search import Found, Weighed
     from infcalc.spec.explain import Explanation
 
@@ -35,8 +39,6 @@ if TYPE_CHECKING:
 _NOT_MET = 4
 _DEFAULT_MOST_GPUS = 8
 """Of plans that only get better with more: one machine."""
-_TRIES_PER_PLAN = 3
-"""Plans that are simulated at most, for each that is to be confirmed."""
 
 
 def plan(
@@ -83,11 +85,13 @@ def plan(
             most_gpus=most_gpus,
             most_usd_per_hour=asked.usd_per_hour,
             num_spare=asked.num_spare,
+            draft=asked.draft,
         )
         result, told, lengths = _planned(field, replace(asked, max_gpus=most_gpus), progress)
         results.append(result)
         notes += [*said, *capped, *told, *_notes(field, result), *entry.assumptions]
-        talk += [*entry.warnings, *_warnings(result), *_price_warnings(field, result)]
+        _, doubts = draft_ways(asked.draft, entry.model, catalog)
+        talk += [*entry.warnings, *doubts, *_warnings(result), *_price_warnings(field, result)]
         origin = "given (--model)" if ask.models else "reference scenario"
         inputs.append(
             (
@@ -96,6 +100,7 @@ def plan(
                 *found_inputs,
                 *lengths,
                 *_limits(asked, most_gpus),
+                *draft_inputs(asked.draft),
             )
         )
         if explain:
@@ -181,9 +186,10 @@ def _planned(
     found = sorted((one.found for one in weighed if one.found is not None), key=lambda one: one.order(field.goal))
     refusals += outranked
     refusals += [one.refusal for one in weighed if one.refusal is not None]
-    chosen, confirmations, notes, missed, num_simulated = _confirmed(field, found, asked)
-    refusals += missed
-    refuted = {(one.setup, one.num_replicas) for one in missed}
+    told_by = judged(field, _best_lengths(found), asked)
+    chosen, notes = told_by.chosen, list(told_by.notes)
+    refusals += told_by.missed
+    refuted = {(one.setup, one.num_replicas) for one in told_by.missed}
     front = front_of(
         field,
         [one for one in (*found, *chosen) if (one.setup, one.num_replicas) not in refuted],
@@ -195,7 +201,7 @@ def _planned(
     on_front = {(one.setup, one.num_replicas) for one in front}
     plans = tuple(
         replace(one, confirmation=confirmation, on_front=(base.setup, base.num_replicas) in on_front)
-        for one, confirmation, base in zip(details, confirmations, chosen, strict=True)
+        for one, confirmation, base in zip(details, told_by.confirmations, chosen, strict=True)
     )
     own = _own_words(field)
     rejected = tuple(sorted((rejected_of(one, *own) for one in refusals), key=_nearness))
@@ -224,11 +230,24 @@ def _planned(
         num_setups=total,
         num_candidates=sum(one.num_candidates for one in weighed) + _num_more(field, outranked),
         num_feasible=len(found),
-        num_simulated=num_simulated,
+        num_simulated=told_by.num_simulated,
         text=_text(plans, rejected),
         story=story,
+        options=options_of(field, found, chosen),
     )
     return result, notes, given
+
+
+def _best_lengths(found: Sequence[Found]) -> list[Found]:
+    """Return the plans without those that differ from a better one in the length of their drafts alone."""
+    seen: set[Setup] = set()
+    kept = []
+    for one in found:
+        alike = replace(one.setup, num_draft_tokens=0)
+        if alike not in seen:
+            kept.append(one)
+            seen.add(alike)
+    return kept
 
 
 def _weighed(
@@ -252,10 +271,9 @@ def _weighed(
     ordered = sorted(offered, key=lambda one: least_usd[one])
     first = ordered[: max(_MANY // 2, total // 8)]
     weighed = weigh_all(first, 0)
-    known = sorted(
-        one.found.usd_per_hour.value for one in weighed if one.found is not None and one.found.usd_per_hour is not None
-    )
-    needed = asked.num_shown + _TRIES_PER_PLAN * asked.num_confirmed
+    priced = [one.found for one in weighed if one.found is not None and one.found.usd_per_hour is not None]
+    known = sorted(one.usd_per_hour.value for one in _best_lengths(priced) if one.usd_per_hour is not None)
+    needed = asked.num_shown + SETUPS_PER_PLAN * asked.num_confirmed
     if len(known) < needed:
         return weighed + weigh_all(ordered[len(first) :], len(first)), []
     most_usd = max(known[needed - 1], REACH * known[0])
@@ -319,87 +337,9 @@ def _smaller(found: Found, refusals: Sequence[Refusal]) -> tuple[Refusal, ...]:
         for one in refusals
         if (one.setup.gpu, one.setup.engine, one.setup.weights, one.setup.kv)
         == (mine.gpu, mine.engine, mine.weights, mine.kv)
+        and (one.setup.method, one.setup.num_draft_tokens) == (mine.method, mine.num_draft_tokens)
         and one.setup.num_gpus < found.num_needed * mine.num_gpus
         and one.kind in {Miss.MEMORY, Miss.OBJECTIVE, Miss.LOAD}
-    )
-
-
-def _confirmed(
-    field: Field, found: Sequence[Found], asked: PlanAsk
-) -> tuple[list[Found], list[Confirmation | None], list[str], list[Refusal], int]:
-    """Return the plans to show, those confirmed first, each with what the simulator said of it.
-
-    The best are simulated; one that misses a limit there falls back: the same setup with one replica more takes its
-    place by cost, and the next best is simulated in its stead.
-    """
-    if not asked.num_confirmed or not found:
-        return list(found[: asked.num_shown]), [None] * len(found[: asked.num_shown]), [], [], 0
-    from infcalc.api.plan_confirming import confirm  # noqa: PLC0415 - numpy
-
-    queue = list(found)
-    kept: list[tuple[Found, Confirmation]] = []
-    missed: list[Refusal] = []
-    tried = 0
-    most = asked.num_confirmed * _TRIES_PER_PLAN
-    while queue and len(kept) < asked.num_confirmed and tried < most:
-        batch = queue[: min(asked.num_confirmed - len(kept), most - tried)]
-        queue = queue[len(batch) :]
-        tried += len(batch)
-        jobs = [(one, asked.seed) for one in batch]
-        for one, said in zip(
-            batch, over_cores(field, confirm, jobs, num_workers=asked.num_workers, few=2), strict=True
-        ):
-            if said.confirmed:
-                kept.append((one, said))
-                continue
-            missed.append(_unconfirmed(one, said))
-            more = _one_more(field, one)
-            if more is not None:
-                queue.append(more)
-        queue.sort(key=lambda one: one.order(field.goal))
-    kept.sort(key=lambda pair: pair[0].order(field.goal))
-    notes = []
-    if missed:
-        notes.append(
-            f"{len(missed)} plan{'' if len(missed) == 1 else 's'} that the closed form lets through missed a limit "
-            "when simulated, and fell back (rejected, kind: simulation)"
-        )
-    rest = queue[: max(0, asked.num_shown - len(kept))]
-    if not kept and tried:
-        notes.append(
-            f"none of the {tried} best plans was confirmed by the simulator: what is shown is closed form alone"
-        )
-    return (
-        [one for one, _ in kept] + rest,
-        [said for _, said in kept] + [None] * len(rest),
-        notes,
-        missed,
-        tried,
-    )
-
-
-def _one_more(field: Field, one: Found) -> Found | None:
-    if field.demand.kind is DemandKind.CAPACITY:
-        return None
-    most = min(field.most_affordable(one.setup), field.most_useful())
-    if one.num_needed >= most:
-        return None
-    return found_with(field, field.rig(one.setup), one.num_needed + 1)
-
-
-def _unconfirmed(one: Found, said: Confirmation) -> Refusal:
-    worst = max(
-        (item for item in said.slo if not item.met), key=lambda item: (item.value_s or 0) / item.limit_s, default=None
-    )
-    return Refusal(
-        setup=one.setup,
-        kind=Miss.SIMULATION,
-        reason=said.text,
-        quantity="" if worst is None else worst.name,
-        limit=None if worst is None else worst.limit_s,
-        value=None if worst is None else worst.value_s,
-        num_replicas=one.num_replicas,
-        change=f"{one.num_replicas + 1} replicas",
     )
 
 
@@ -415,6 +355,7 @@ _KINDS = (
     Miss.MEMORY,
     Miss.LENGTH,
     Miss.PRECISION,
+    Miss.DRAFTING,
     Miss.DIVISION,
     Miss.PRICE,
 )
@@ -486,6 +427,12 @@ def _notes(field: Field, result: PlanResult) -> list[str]:
     if field.num_spare:
         found.append(
             f"limits hold with {field.num_spare} replica{'s' if field.num_spare > 1 else ''} away; the price is of all"
+        )
+    if any(one.method is not None for one in result.plans):
+        found.append(
+            "times of plans that draft are those of rounds; acceptance "
+            + ("is as given" if field.draft is not None and counted(field.draft).acceptance else "is published")
+            + ", and a property of the task; the drafter's own prefill is not counted"
         )
     if field.demand.prefix_hit_fraction:
         found.append(

@@ -107,6 +107,11 @@ def scheduler_of(policy: Policy, seating: Seating) -> Scheduler:
         ) from None
 
 
+def drafts_simulated(policy: Policy) -> bool:
+    """Tell whether drafting by a policy's scheduler is simulated."""
+    return policy in _DRAFTING
+
+
 def check_drafts(policy: Policy) -> None:
     """Refuse policies whose drafting is not simulated.
 
@@ -114,7 +119,7 @@ def check_drafts(policy: Policy) -> None:
         UsageError: it is one of them.
 
     """
-    if policy not in _DRAFTING:
+    if not drafts_simulated(policy):
         known = ", ".join(sorted(_DRAFTING))
         raise UsageError(
             f"drafting by the scheduler of {policy} is not simulated", place="--policy", hint=f"one of {known}"

@@ -101,15 +101,15 @@ class Place:
         """What is missing per GPU."""
         return self.seats.missing_bytes if self.pools is None else self.pools.missing_bytes
 
-    def run(self, policy: Policy, trace: Trace, progress: Progress | None) -> Ran:
-        """Return one run; with drafting also what the same requests see without it.
+    def run(self, policy: Policy, trace: Trace, progress: Progress | None, *, alone: bool = False) -> Ran:
+        """Return one run; with drafting, unless it is to stand ``alone``, also what the same requests see without it.
 
         Raises:
             UsageError: its load lasts longer than the clock of a run goes.
 
         """
         try:
-            return self._whole(policy, trace, progress)
+            return self._run(policy, trace, progress, self.drafted) if alone else self._whole(policy, trace, progress)
         except OverflowError:
             # Each request and pause is within the clock, and all of them one after the other are not.
             raise too_long() from None

@@ -520,8 +520,12 @@ def serving(machine: Machine, asked: Load, room: float | None = None) -> tuple[S
 
 def run_of(machine: Machine, asked: Load, room: float | None = None) -> Run:
     """Return a load on a machine that it fits on; ``room`` as in :func:`serving`."""
-    deployment, offer = machine.deployment, asked.offer
-    server, requests = serving(machine, asked, room)
+    return run_on(machine, asked, *serving(machine, asked, room))
+
+
+def run_on(machine: Machine, asked: Load, server: Server, requests: Requests) -> Run:
+    """Return a load on a server that a machine makes."""
+    offer = asked.offer
     load = Loading(
         batch=offer.batch,
         num_clients=None if offer.concurrency is None else float(offer.concurrency),
@@ -536,7 +540,7 @@ def run_of(machine: Machine, asked: Load, room: float | None = None) -> Run:
         requests,
         load,
         under(server, requests, load, most),
-        num_stages=deployment.parallelism.pp,
+        num_stages=machine.deployment.parallelism.pp,
     )
     return Run(
         machine=machine,
@@ -911,6 +915,7 @@ __all__ = [
     "machine_of",
     "rate_of",
     "run_of",
+    "run_on",
     "serving",
     "site_of",
     "unstable_text",

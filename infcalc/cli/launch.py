@@ -10,6 +10,7 @@ from infcalc.api.launching import launch, save
 from infcalc.cli.given import ask_from, contexts_from, split
 from infcalc.cli.options import BESIDES, CATALOG, CONTEXT, DEPLOYMENT, LAUNCH, OUTPUT
 from infcalc.cli.render import check_way_out, render
+from infcalc.errors import UsageError
 from infcalc.report.table import View
 
 OPTIONS = (*LAUNCH, *CONTEXT, *DEPLOYMENT, *BESIDES, *CATALOG, *OUTPUT)
@@ -22,6 +23,14 @@ Example: infcalc launch -m llama3.1-8b -g h100 -n 1 --kv-dtype fp8 --target kube
 Example: infcalc launch -m deepseek-v3 -g h200 -n 8 --ep 8 --mtp-tokens 1 --engine sglang --save start"""
 
 
+def _prefix_caching(options: dict[str, Any]) -> bool | None:
+    if options["prefix_caching"] and options["no_prefix_caching"]:
+        raise UsageError("with a prefix cache and without", place="--no-prefix-caching", hint="give one of the two")
+    if options["prefix_caching"]:
+        return True
+    return False if options["no_prefix_caching"] else None
+
+
 def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
     check_way_out(options, "launch")
@@ -32,7 +41,7 @@ def run(options: dict[str, Any]) -> int:
         num_prefill_replicas=options["prefill_replicas"] or 0,
         drafter=options["method"],
         num_draft_tokens=options["num_draft_tokens"] if options["method"] else None,
-        prefix_caching=False if options["no_prefix_caching"] else None,
+        prefix_caching=_prefix_caching(options),
         chunked_prefill=False if options["no_chunked_prefill"] else None,
         model_id=options["model_id"],
         served_name=options["served_name"],

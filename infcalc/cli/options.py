@@ -743,6 +743,14 @@ LAUNCH = (
     ),
     _question("method", "--method", kind=_Text, text="ngram: draft by looking words up. [none]"),
     Option(
+        name="prefix_caching",
+        flags=("--prefix-caching",),
+        kind=bool,
+        default=False,
+        help="Keep beginnings of prompts that come again, also where the engine's default is not to.",
+        group="Question",
+    ),
+    Option(
         name="no_prefix_caching",
         flags=("--no-prefix-caching",),
         kind=bool,

@@ -9,15 +9,31 @@ import typer
 from infcalc.api.planning import plan
 from infcalc.cli.given import ask_from
 from infcalc.cli.loads import plan_from, terms_from
-from infcalc.cli.options import ARRIVALS, CATALOG, DEPLOYMENT, JUDGING, LENGTHS, OUTPUT, PLANNING, SEED, TERMS, THINKING
+from infcalc.cli.options import (
+    ARRIVALS,
+    CATALOG,
+    COUNTERS,
+    DEPLOYMENT,
+    DRAFTING,
+    JUDGING,
+    LENGTHS,
+    OUTPUT,
+    PLANNING,
+    SEED,
+    TERMS,
+    THINKING,
+)
 from infcalc.cli.progress import progress_bar
 from infcalc.cli.render import check_way_out, render
 from infcalc.report.table import View
 
 _LOAD = tuple(option for option in ARRIVALS if option.name in {"rate", "users", "prefix_hit"})
 _LIMITS = tuple(option for option in JUDGING if option.name == "slo")
+_DRAFTING = tuple(option for option in DRAFTING if option.name != "simulate")
 OPTIONS = (
     *PLANNING,
+    *_DRAFTING,
+    *COUNTERS,
     *_LIMITS,
     *_LOAD,
     *THINKING,
@@ -37,6 +53,8 @@ confirmed by the simulator; what was rejected is named with by how much it misse
 Example: infcalc plan --users 200 --think-time 20s --slo ttft-p95=500ms,tpot-p95=50ms --allow fp8
 
 Example: infcalc plan -m llama3-8b --rate 20 --budget 2000/month --spare N+1
+
+Example: infcalc plan --users 4 --slo tpot-p95=20ms --method eagle3,ngram
 
 Example: infcalc plan --from-naive --allow fp8 --prefix-hit 0.5"""
 

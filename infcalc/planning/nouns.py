@@ -38,6 +38,7 @@ class Miss(StrEnum):
     GPUS = "GPUs"
     SIMULATION = "simulation"
     OUTRANKED = "outranked"
+    DRAFTING = "drafting"
 
 
 @frozen
@@ -54,6 +55,10 @@ class Setup:
     kv: str | None = None
     method: str | None = None
     """Way of drafting; None: none."""
+    draft_model: str | None = None
+    """The head or model that drafts, where the way needs one."""
+    num_draft_tokens: int = 0
+    """Drafted in a round."""
 
     @property
     def num_gpus(self) -> int:

@@ -117,11 +117,11 @@ def _turn(times: StepTimes, work: Work, num_requests: float, away_s: float) -> _
 
 def _crowded(times: StepTimes, work: Work, num_requests: float, turn: _Turn) -> _Turn | None:
     """Return the turn where prompts take all the room of every step, and who is not in decode waits; else None."""
-    tokens = num_requests * (work.prompt_tokens + work.decode_tokens)
+    tokens = num_requests * (work.prompt_tokens + work.verified_tokens * work.decode_tokens)
     if work.order is not Order.MIXED or tokens <= _CROWDED * turn.num_steps * work.budget_tokens:
         return None
     num_decodes = most_decodes(work)
-    room = max(1.0, work.budget_tokens - num_decodes)
+    room = work.room_tokens(num_decodes)
     full = steps_of(times, work, num_decodes, room)
     step_s = full.plain_s + full.extra_s * room / work.prompt_tokens
     whole_s = tokens / work.budget_tokens * step_s

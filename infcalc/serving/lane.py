@@ -88,6 +88,7 @@ def work_of(server: Server, asked: Requests) -> Work:
         prompt_scatter=asked.scatter,
         num_steps_ahead=server.pace.num_steps_ahead,
         num_locked=server.num_coupled,
+        verified_tokens=server.verified_tokens,
     )
 
 

@@ -33,6 +33,8 @@ class Server:
     """Requests that memory holds at once: no more run than that."""
     num_front_ends: int = 1
     """Processes that take requests in and send tokens out, side by side."""
+    verified_tokens: float = 1.0
+    """Of a step's budget, taken by each that decodes: with drafts more than one."""
 
     @property
     def num_coupled(self) -> int:

@@ -39,6 +39,12 @@ class Work(NamedTuple):
     """Steps that are already scheduled when a request comes, beside the one under way."""
     num_locked: int = 1
     """Lanes that step together because they share experts: each waits for the longest step."""
+    verified_tokens: float = 1.0
+    """Of a step's budget, taken by each that decodes: with drafts more than one."""
+
+    def room_tokens(self, num_decodes: float) -> float:
+        """Return the prompt tokens that a step takes beside so many in decode."""
+        return max(1.0, self.budget_tokens - self.verified_tokens * num_decodes)
 
     @property
     def prompts(self) -> tuple[tuple[float, float], ...]:
@@ -114,7 +120,7 @@ def steps_of(
     plain_s = times.at(num_decodes, context)
     mixed = work.order is Order.MIXED
     beside = num_decodes if mixed else 0.0
-    room = max(1.0, work.budget_tokens - beside)
+    room = work.room_tokens(beside)
     base_s = plain_s if mixed else 0.0
     each = new_tokens
     if not mixed and work.decode_tokens > 0:
@@ -179,7 +185,7 @@ def own_s(times: StepTimes, work: Work, num_decodes: float, beside_tokens: float
     context = work.context_tokens
     mixed = work.order is Order.MIXED
     beside = num_decodes if mixed else 0.0
-    room = max(1.0, work.budget_tokens - beside)
+    room = work.room_tokens(beside)
 
     def taken_s(tokens: float) -> float:
         priced_s = times.at(beside, context, tokens)
@@ -213,7 +219,8 @@ def behind_steps(work: Work, room_tokens: float, used: float, *, at_random: bool
 
     ``at_random``: it also waits for the rest of the step under way, which is not counted here.
     """
-    used = min(used, _NEARLY_ONE)
+    # Prompts of a few tokens may ride along for nothing, or less where a grid is read between its points.
+    used = min(max(0.0, used), _NEARLY_ONE)
     each = max(1.0, work.prompt_tokens / room_tokens)
     side = max(1.0, room_tokens / work.prompt_tokens)
     power = math.sqrt(2 * (side + 1)) - 1
@@ -232,8 +239,8 @@ def most_decodes(work: Work) -> float:
     """Return how many can be in decode at most: as many as their followers' prompts leave room for in every step.
 
     A step of T tokens with D of them in decode computes T - D of prompts; D / n answers of n tokens end in it, and as
-    many prompts must be computed.
+    many prompts must be computed. With drafts each in decode takes more than one of the T.
     """
     if work.order is not Order.MIXED:
         return math.inf
-    return work.budget_tokens / (1 + work.prompt_tokens / work.decode_tokens)
+    return work.budget_tokens / (work.verified_tokens + work.prompt_tokens / work.decode_tokens)

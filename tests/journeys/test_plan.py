@@ -144,6 +144,45 @@ def test_a_trace_gives_lengths_and_rate(capsys: Capture, tmp_path: Path) -> None
     assert result["load"] == "rate"
 
 
+def test_drafting_is_a_choice_and_its_worth_a_line(capsys: Capture) -> None:
+    words = ("plan", "-m", "llama3.1-8b", "--gpus-from", "l40s,h100", "--pp", "1", "--users", "4", "--confirm", "1")
+    drafts = ("--slo", "tpot-p95=18ms", "--method", "eagle3,ngram", "--num-draft-tokens", "3")
+    result = answer(capsys, *words, *CHAT, *drafts).result
+    best = result["plans"][0]
+    assert (best["method"], best["draft_model"], best["num_draft_tokens"]) == ("eagle3", "llama3-8b-eagle3", 3)
+    assert best["confirmation"]["confirmed"]
+    assert best["confirmation"]["trials"][-1] == {"replicas": best["replicas"], "confirmed": True}
+    (worth,) = result["options"]
+    assert worth["option"] == "speculation"
+    assert worth["on_usd_per_month"] < worth["off_usd_per_month"]
+    assert worth["pays"] is True
+    screen = infcalc(capsys, *words, *CHAT, *drafts).out
+    assert "eagle3 3" in screen
+    assert "speculation: " in screen
+    assert "--draft-model llama3-8b-eagle3 --num-draft-tokens 3" in screen
+    rows = list(csv.DictReader(io.StringIO(infcalc(capsys, *words, *CHAT, *drafts, "--format", "csv").out)))
+    assert [row["option"] for row in rows if row["row"] == "option"] == ["speculation"]
+
+
+def test_what_prompts_of_a_trace_share_is_found_and_its_worth_said(capsys: Capture, tmp_path: Path) -> None:
+    trace = tmp_path / "shared.jsonl"
+    made = ("workload", "--rate", "4", "--num-requests", "300", "--input-tokens", "600", "--output-tokens", "60")
+    saved = infcalc(capsys, *made, "--shared-prefix", "num=2,tokens=400,share=1", "--save-trace", str(trace))
+    assert saved.code == 0, saved.err
+    words = ("plan", str(trace), "-m", "llama3.1-8b", "--gpus-from", "l40s", "--pp", "1", "--confirm", "1")
+    ran = answer(capsys, *words)
+    (worth,) = ran.result["options"]
+    assert worth["option"] == "prefix-cache"
+    assert worth["on_ttft_s"] < worth["off_ttft_s"]
+    assert ran.document["inputs"]["prefix_hit_fraction"]["value"] > 0.3
+    assert "--prefix-caching" in ran.result["plans"][0]["launch_command"]
+    assert any("prompts of the file share" in text for text in ran.document["assumptions"])
+    # Who says that nothing is found is believed.
+    bare = answer(capsys, *words, "--prefix-hit", "0")
+    assert bare.result["options"] == []
+    assert bare.result["plans"][0]["ttft_s"]["value"] > ran.result["plans"][0]["ttft_s"]["value"]
+
+
 def test_a_picture_is_drawn(capsys: Capture, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "plan.png"
@@ -162,6 +201,9 @@ def test_a_picture_is_drawn(capsys: Capture, tmp_path: Path) -> None:
         (("--rate", "3"), 2, "--rate"),
         (("--gpus-from", "h1000"), 5, "h1000"),
         (("--allow", "tiny"), 2, "--allow"),
+        (("--method", "medusa"), 2, "--method"),
+        (("--num-draft-tokens", "3"), 2, "--num-draft-tokens"),
+        (("--draft-model", "nobody"), 5, "nobody"),
         (("--format", "plot"), 2, "--output"),
     ],
 )

@@ -76,6 +76,8 @@ def _row(number: int, plan: Plan) -> dict[str, object]:
         for word, ranks in (("TP", plan.tp), ("PP", plan.pp), ("DP", plan.dp), ("EP", plan.ep))
         if ranks > 1 or word == "TP"
     )
+    if plan.method is not None:
+        split += f"  {plan.method} {plan.num_draft_tokens}"
     said = plan.confirmation
     return {
         "rank": number,
@@ -192,6 +194,7 @@ def _findings(result: PlanResult) -> list[str]:
             )
         found.append(f"binding: {best.binding_constraint}")
         found.append(f"to start it: {best.launch_command}")
+    found += [one.text for one in result.options]
     return found
 
 
@@ -205,6 +208,7 @@ def _data(answer: Answer[PlanResult]) -> Table:
             ("front", result.front),
             ("story", result.story),
             ("alternative", result.alternatives),
+            ("option", result.options),
             ("rejected", result.rejected),
         ):
             rows += [{"row": word, **who, **_flat(value_of(one))} for one in items]
