@@ -98,6 +98,11 @@ def _law(figure: Figure, middle: float) -> Law:
     return _law_of(low, middle, high)
 
 
+def _through(kind: str, quantity: str) -> tuple[float, float, float]:
+    low, high = band(kind, quantity, 1.0)
+    return low, typical(kind, quantity), high
+
+
 def _law_of(low: float, middle: float, high: float) -> Law:
     """Return a law whose median lies within its band."""
     return Law(low_factor=low, middle_factor=min(max(middle, low), high), high_factor=high)
@@ -145,7 +150,8 @@ class _Carried:
         if one.value_s is None:
             return 0.0 if one.met else math.inf
         if one.quantity == "tpot_s":
-            return one.value_s * self._law("tpot_s", at_rate=True).at(at)
+            middle = one.value_s * typical(self._kind, "tpot_s", at_rate=True)
+            return _law_of(one.low_s or one.value_s, middle, one.high_s or one.value_s).at(at)
         return self._stated_s(one, at)
 
     def _kept(self, one: Kept) -> Kept:
@@ -206,9 +212,8 @@ class _Carried:
         law = self._law("output_tokens_per_s")
         return _law_of(1 / law.high_factor, 1 / law.middle_factor, 1 / law.low_factor)
 
-    def _law(self, quantity: str, *, at_rate: bool = False) -> Law:
-        low, high = band(self._kind, quantity, 1.0, at_rate=at_rate)
-        return _law_of(low, typical(self._kind, quantity, at_rate=at_rate), high)
+    def _law(self, quantity: str) -> Law:
+        return _law_of(*_through(self._kind, quantity))
 
 
 def _banded(figure: Figure | None, low: float, high: float) -> Figure | None:
