@@ -36,7 +36,7 @@ def judged(rig: Rig, share: float) -> Point:
     if not point.stable:
         return point
     if rig.paced:
-        return _Carried(rig=rig, share=share, point=point).judged()
+        return _Carried(rig=rig, share=share, point=point, run=rig.run_at(share)).judged()
     kind = rig.run_at(share).bands.kind
     laws = _laws(point, kind, at_rate=False)
     return replace(point, kept=tuple(_kept(one, laws.get(one.quantity)) for one in point.kept))
@@ -48,7 +48,7 @@ def far_s(rig: Rig, share: float) -> tuple[tuple[Kept, float], ...]:
     if not point.stable:
         return tuple((one, math.inf) for one in point.kept)
     if rig.paced:
-        carried = _Carried(rig=rig, share=share, point=point)
+        carried = _Carried(rig=rig, share=share, point=point, run=rig.run_at(share))
         if not carried.answers(Z80):
             return tuple((one, math.inf) for one in point.kept)
         return tuple((one, carried.value_s(one, Z80)) for one in point.kept)
@@ -65,7 +65,7 @@ def hopeful(rig: Rig, share: float) -> bool:
     point = rig.at(share)
     if not rig.paced:
         return all(one.met or _end_s(one, one.low_s) <= one.limit_s for one in point.kept)
-    carried = _Carried(rig=rig, share=share, point=point)
+    carried = _Carried(rig=rig, share=share, point=point, run=rig.run_at(share))
     return carried.answers(-Z80) and all(carried.value_s(one, -Z80) <= one.limit_s for one in point.kept)
 
 
@@ -119,13 +119,14 @@ class _Carried:
     rig: Rig
     share: float
     point: Point
+    run: Run
 
     def judged(self) -> Point:
         """Return the point with bands and odds."""
         first = _banded(self.point.ttft_s, self._first_s(-Z80), self._first_s(Z80))
         whole = self.point.e2e_s
         if whole is not None and first is not None:
-            pace = self._run.bands.factors("tpot_s", at_rate=True)
+            pace = self.run.bands.factors("tpot_s", at_rate=True)
             low, high = request_band(whole.value, (first.value, first.low, first.high), pace)
             whole = replace(whole, low=min(max(low, self._floor_s), whole.value), high=high)
         return replace(
@@ -145,7 +146,8 @@ class _Carried:
         if one.value_s is None:
             return 0.0 if one.met else math.inf
         if one.quantity == "tpot_s":
-            return one.value_s * self._law("tpot_s", at_rate=True).at(at)
+            middle = one.value_s * typical(self._kind, "tpot_s", at_rate=True)
+            return _law_of(one.low_s or one.value_s, middle, one.high_s or one.value_s).at(at)
         return self._stated_s(one, at)
 
     def _kept(self, one: Kept) -> Kept:
@@ -183,21 +185,17 @@ class _Carried:
         return there.ttft_s.value * self._law("ttft_s").at(at)
 
     @property
-    def _run(self) -> Run:
-        return self.rig.run_at(self.share)
-
-    @property
     def _kind(self) -> str:
-        return self._run.bands.kind
+        return self.run.bands.kind
 
     @property
     def _floor_s(self) -> float:
-        return self._run.floors.e2e_s
+        return self.run.floors.e2e_s
 
     @property
     def _most(self) -> float:
         """How many times slower the server may be and still answer the load."""
-        most = self._run.most_per_s
+        most = self.run.most_per_s
         return math.inf if most is None else most / self.share
 
     @property
@@ -206,9 +204,9 @@ class _Carried:
         law = self._law("output_tokens_per_s")
         return _law_of(1 / law.high_factor, 1 / law.middle_factor, 1 / law.low_factor)
 
-    def _law(self, quantity: str, *, at_rate: bool = False) -> Law:
-        low, high = self._run.bands.factors(quantity, at_rate=at_rate)
-        return _law_of(low, typical(self._kind, quantity, at_rate=at_rate), high)
+    def _law(self, quantity: str) -> Law:
+        low, high = self.run.bands.factors(quantity)
+        return _law_of(low, typical(self._kind, quantity), high)
 
 
 def _banded(figure: Figure | None, low: float, high: float) -> Figure | None:

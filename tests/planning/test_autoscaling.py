@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from infcalc.errors import UsageError
@@ -34,6 +34,7 @@ def naive(profile: DayProfile, capacity: float, scaling: Scaling) -> tuple[int, 
     return max(needs), sum(running)
 
 
+@settings(deadline=None)
 @given(
     levels=some.lists(some.integers(0, 6).map(float), min_size=1, max_size=24).filter(lambda one: 24 % len(one) == 0),
     startup=some.integers(0, 600),
