@@ -189,6 +189,12 @@ def _shown(  # noqa: PLR0917 - made in one place
         notes.append(
             f"none of the best plans was confirmed in {num_simulated} simulations: what is shown is closed form alone"
         )
+    refused = max((said.num_refused for _, said in kept), default=0)
+    if refused:
+        notes.append(
+            f"{refused} simulated request{' is' if refused == 1 else 's are'} longer than the model admits, refused "
+            "on any hardware: the end of the lengths' tail"
+        )
     stepped = [said.requests for _, said in kept if said.every_step]
     if stepped:
         notes.append(

@@ -53,7 +53,9 @@ class Confirmation:
     """Part of each first token: the step that the engine has scheduled when a request comes, which is not simulated."""
     text: str
     num_lost: int = 0
-    """Longer than what the server admits."""
+    """Requests that this plan has no room for, or more of ``num_refused`` than the end of a tail: never confirmed."""
+    num_refused: int = 0
+    """Requests longer than the model admits, whatever serves it."""
     trials: tuple[Trial, ...] = ()
     every_step: bool = False
     """Every step was computed, of fewer requests: lanes that step together, and schedulers not known in aggregate."""

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from infcalc.api.deployment import Ask
+from infcalc.api.objectives import parse_slo
 from infcalc.api.plan_ask import PlanAsk
 from infcalc.api.plan_fallback import judged
 from infcalc.api.plan_nouns import Confirmation, Simulated
 from infcalc.api.plan_search import Field, Found, weigh
+from infcalc.api.planning import plan
 from infcalc.planning.nouns import Miss
 from tests.api.test_planning import CHAT, SLO, field_of
 
@@ -116,6 +119,22 @@ def test_what_no_number_helps_is_given_up_at_once() -> None:
     assert result.num_simulated == 2
     assert not result.chosen
     assert not any(one.change for one in result.missed)
+
+
+def test_requests_longer_than_the_model_admits_are_said_and_not_held_against_a_plan() -> None:
+    """Of an 8,192-token model, at the end of a tail: no hardware serves them, and the plan is confirmed."""
+    tail: dict[str, Any] = {"input_tokens": "lognormal:mean=1500,cv=1", "output_tokens": "300"}
+    load_of: dict[str, Any] = {
+        "requests_per_s": 2.0,
+        "slo": parse_slo(("ttft-p95=2s",)),
+        "gpus_from": ("h100-sxm5-80gb",),
+    }
+    answer = plan(Ask(models=("llama3-8b",), pp=1), PlanAsk(**load_of, **tail, num_confirmed=1, num_workers=1))
+    said_of = answer.result.plans[0].confirmation
+    assert said_of is not None
+    assert said_of.confirmed
+    assert 0 < said_of.num_refused < 0.01 * (said_of.requests + said_of.num_warm)
+    assert any("longer than the model admits" in note for note in answer.assumptions)
 
 
 def test_where_simulations_run_out_that_is_said() -> None:
