@@ -71,7 +71,7 @@ def resolved_draft(name: str, deployment: Deployment, catalog: Catalog) -> Draft
             return files.load_model(catalog, name).model
         except UnknownName as no_model:
             near = tuple(dict.fromkeys((*no_model.nearest[:_NEAR], *no_head.nearest[:_NEAR])))
-            made = _heads_for(deployment, catalog)
+            made = heads_for(deployment, catalog)
             target = deployment.model.name
             heads = f"draft heads for {target}: {', '.join(made)}" if made else f"no draft head for {target} is known"
             raise UnknownName("draft model or head", no_model.name, near, hint=heads) from None
@@ -123,7 +123,7 @@ def _of_head(head: Draft, rig: Rig, catalog: Catalog) -> tuple[KnownDraft, tuple
 
 def head_doubts(head: Draft, deployment: Deployment, catalog: Catalog) -> tuple[str, ...]:
     """Return a warning where a head was made for another model than the target or the one it derives from."""
-    if head.name in _heads_for(deployment, catalog):
+    if head.name in heads_for(deployment, catalog):
         return ()
     made_for = ", ".join(head.targets) or "no model that is known"
     return (f"{head.name} was made for {made_for}: {deployment.model.name} is not among them",)
@@ -196,7 +196,7 @@ def vocabulary_doubts(draft: Model, target: Model) -> tuple[str, ...]:
     )
 
 
-def _heads_for(deployment: Deployment, catalog: Catalog) -> tuple[str, ...]:
+def heads_for(deployment: Deployment, catalog: Catalog) -> tuple[str, ...]:
     """Return the draft heads that were made for the target, or for the model it derives from."""
     target = _entry_of(deployment.model.name, catalog)
     heads = (catalog.draft(name) for name in catalog.draft_names())

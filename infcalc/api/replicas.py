@@ -51,7 +51,7 @@ _MEANINGS = {
     Policy.SGLANG: "prompts before answers in steps of their own; the answer with the fewest tokens is retracted",
     Policy.TENSORRT_LLM: "answers first, prompts in chunks; nobody starts without room to the end (no evict)",
 }
-_DRAFTING = {Policy.STATIC, Policy.CONTINUOUS, Policy.VLLM}
+DRAFTING = {Policy.STATIC, Policy.CONTINUOUS, Policy.VLLM}
 _ALIASES = {"orca": Policy.CONTINUOUS, "tensorrt": Policy.TENSORRT_LLM, "trtllm": Policy.TENSORRT_LLM}
 
 
@@ -114,8 +114,8 @@ def check_drafts(policy: Policy) -> None:
         UsageError: it is one of them.
 
     """
-    if policy not in _DRAFTING:
-        known = ", ".join(sorted(_DRAFTING))
+    if policy not in DRAFTING:
+        known = ", ".join(sorted(DRAFTING))
         raise UsageError(
             f"drafting by the scheduler of {policy} is not simulated", place="--policy", hint=f"one of {known}"
         )
