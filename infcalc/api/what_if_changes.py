@@ -10,6 +10,8 @@ from infcalc.api.simulation_ask import policies_for
 from infcalc.api.what_if_drafting import best_way
 from infcalc.api.what_if_nouns import Feature
 from infcalc.api.what_if_pools import best_of_both
+from infcalc.engines.precisions import Status
+from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from infcalc.api.deployment import Ask, Deployment
     from infcalc.api.simulation_ask import SimulationAsk
     from infcalc.api.what_if_runs import Runs, Seen
+    from infcalc.engines.verdicts import Verdict
 
     _Changing: TypeAlias = Callable[["Side", "Here"], "Change"]
 
@@ -72,11 +75,33 @@ def change_of(feature: Feature, now: Side, here: Here) -> Change:
 
 
 def _weights(word: str) -> _Changing:
-    return lambda now, _: Change(off=now, on=replace(now, ask=replace(now.ask, weights=word)))
+    def changed(now: Side, here: Here) -> Change:
+        rules, gpu = here.deployment.rules, here.deployment.gpu
+        told = _runs(weights_verdict(rules.engine, rules.version, gpu, word))
+        return Change(off=now, on=replace(now, ask=replace(now.ask, weights=word)), told=told)
+
+    return changed
 
 
 def _kv(word: str) -> _Changing:
-    return lambda now, _: Change(off=now, on=replace(now, ask=replace(now.ask, kv_dtypes=(word,))))
+    def changed(now: Side, here: Here) -> Change:
+        rules, gpu = here.deployment.rules, here.deployment.gpu
+        told = _runs(kv_verdict(rules.engine, rules.version, gpu, word, cache=cache_kind(here.deployment.model)))
+        return Change(off=now, on=replace(now, ask=replace(now.ask, kv_dtypes=(word,))), told=told)
+
+    return changed
+
+
+def _runs(verdict: Verdict) -> str:
+    """Return what is to be told of a precision that runs; it is not weighed where the engine has no kernels for it.
+
+    Raises:
+        NotHere: it does not run.
+
+    """
+    if verdict.status is Status.UNSUPPORTED:
+        raise _not_here(verdict.text)
+    return "" if verdict.status is Status.SUPPORTED else verdict.text
 
 
 def _policy(word: str, told: str, *, contiguous: bool = False) -> _Changing:

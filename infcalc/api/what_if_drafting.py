@@ -40,6 +40,8 @@ def best_way(now: Side, here: Here) -> tuple[DraftAsk, str] | None:
         whose = "the model's own layers"
     elif best.method == Method.NGRAM:
         whose = "looked up in the text"
+    elif best.method == Method.DRAFT_MODEL:
+        whose = "a small model of its family"
     else:
         whose = "one that would have to be made for it: none is known"
     told = f"{best.method} with {best.num_draft_tokens} drafts ({whose}), the best way at batch {batch}"

@@ -132,6 +132,10 @@ def test_a_prefix_cache_pays_where_prompts_share() -> None:
         (Feature.EXPERT_PARALLEL, SMALL, "mixture of experts"),
         (Feature.DP_ATTENTION, SMALL, "mixture of experts"),
         (Feature.DISAGGREGATION, SMALL, "one GPU has no second for decode"),
+        (Feature.DISAGGREGATION, replace(SMALL, num_gpus=2, pp=2), "PP or DP"),
+        (Feature.INT4_KV, replace(SMALL, engine="tensorrt-llm"), "stores KV in 16 bits, fp8 or nvfp4"),
+        (Feature.FP8_WEIGHTS, replace(SMALL, gpus=("a100",), engine="tensorrt-llm"), "fp8 begins with Ada"),
+        (Feature.FP8_KV, replace(SMALL, engine="llama.cpp"), "its 8-bit KV cache is q8_0"),
     ],
 )
 def test_what_cannot_be_says_why(feature: Feature, ask: Ask, why: str) -> None:
@@ -139,6 +143,12 @@ def test_what_cannot_be_says_why(feature: Feature, ask: Ask, why: str) -> None:
     assert found.verdict is Verdict.CANNOT
     assert why in found.why
     assert found.throughput_factor is None
+
+
+def test_what_runs_without_kernels_of_its_own_says_so() -> None:
+    found = row(Feature.FP8_KV, replace(SMALL, gpus=("a100",)))
+    assert found.why.startswith("capacity doubles, speed does not")
+    assert row(Feature.FP8_KV).why.startswith("a step reads")
 
 
 def test_experts_and_attention_ranks_are_compared_on_a_mixture() -> None:
