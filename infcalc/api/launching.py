@@ -321,11 +321,11 @@ def _model_id(deployment: Deployment, how: LaunchAsk) -> tuple[str, list[str]]:
     """Return the id or path of the model as an engine takes it, and what is doubtful about it."""
     model, engine = deployment.model, deployment.rules.engine
     place = next((origin for origin in deployment.model_origins.values() if is_path(origin)), "")
-    if how.model_id:
-        return how.model_id, []
-    if place:
-        from infcalc import files  # noqa: PLC0415 - only for a model on disk
+    if how.model_id or place:
+        from infcalc import files  # noqa: PLC0415 - only for a model that is named, or on disk
 
+        if how.model_id:
+            return files.full_path(how.model_id), []
         folder = place.removesuffix("config.json").rstrip("/")
         return files.full_path(folder) or ("/" if place.startswith("/") else "."), []
     if engine == _GGUF:

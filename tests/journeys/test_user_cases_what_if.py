@@ -48,6 +48,7 @@ def asks(case: str, key: str) -> Callable[[Callable[[Capture], float]], Callable
 
 def check_of(case: str, key: str) -> dict[str, Any]:
     """Return a check of a case, of whatever file holds it."""
+    found: dict[str, Any]
     (found,) = {
         str(check): check
         for path in PLACE.glob("user_cases*.yaml")
@@ -62,15 +63,16 @@ def check_of(case: str, key: str) -> dict[str, Any]:
 def row(capsys: Capture, feature: str, users: int, prompt: int, tokens: int, *more: str) -> Row:
     """Return the row of a feature with so many users, each with four requests of so many tokens."""
     load = ("--users", users, "--num-requests", max(32, 4 * users), "--input-tokens", prompt, "--output-tokens", tokens)
-    (found,) = answer(capsys, "what-if", "--feature", feature, *(str(one) for one in load), *more).result["rows"]
-    return dict(found)
+    ran = answer(capsys, "what-if", "--feature", feature, *(str(one) for one in load), *more)
+    found: Row = ran.result["rows"][0]
+    return found
 
 
 @asks("UC-100", "e2e_speedup")
 def _fp8_cache_on_a_gpu_without_fp8(capsys: Capture) -> float:
     gpu = ("-m", "qwen3-8b", "-g", "a100-80gb", "-n", "1", "--engine-version", "0.26")
     found = [1 / row(capsys, "fp8-kv", 8, prompt, 256, *gpu)["e2e_factor"] for prompt in (1000, 4000, 8000, 16_000)]
-    return sum(found) / len(found)
+    return float(sum(found) / len(found))
 
 
 def _awq(capsys: Capture, batch: int) -> float:
