@@ -141,7 +141,9 @@ def what_if(
 
 def _loaded(asked: SimulationAsk) -> WorkloadAsk:
     ask = asked.load
-    if ask.file is None and ask.arrivals is None and ask.requests_per_s is None and ask.num_clients is None:
+    timed = (ask.file, ask.arrivals, ask.requests_per_s, ask.num_clients)
+    # Sessions of several turns arrive: a closed loop sends single requests.
+    if all(one is None for one in timed) and ask.turns is None:
         ask = replace(ask, num_clients=DEFAULT_CLIENTS)
     if ask.num_requests is None and ask.file is None:
         # A client that asks once or twice is no load that lasts.

@@ -127,7 +127,8 @@ def _dp_attention(now: Side, here: Here) -> Change:
     if ranks == 1 or not here.deployment.model.has_experts:
         raise _not_here("needs a mixture of experts on several GPUs: a dense model has replicas for that")
     spread = replace(now.ask, num_gpus=ranks * parallelism.pp, tp=1, dp=ranks, ep=ranks)
-    return Change(off=now, on=replace(now, ask=spread))
+    told = "ranks step together, so that all wait for the prompts of one"
+    return Change(off=now, on=replace(now, ask=spread), told=told)
 
 
 def _not_here(why: str) -> NotHere:
@@ -135,12 +136,10 @@ def _not_here(why: str) -> NotHere:
 
 
 def _prefix_cache(now: Side, here: Here) -> Change:
-    del here
     load = now.asked.load
     if load.file is None and load.shared_prefix is None and load.turns is None:
-        raise _not_here(
-            "no prompt of this load shares anything: say --shared-prefix tokens=1000, --turns 4, or a trace"
-        )
+        turns = "" if here.waits else " --turns 4,"
+        raise _not_here(f"no prompt of this load shares anything: say --shared-prefix tokens=1000,{turns} or a trace")
     off = replace(now, asked=replace(now.asked, prefix_caching=False))
     return Change(off=off, on=replace(now, asked=replace(now.asked, prefix_caching=True)))
 

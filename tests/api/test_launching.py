@@ -226,6 +226,7 @@ def test_manifests_are_valid_and_agree_with_the_options(engine: str) -> None:
                 assert one["spec"]["selector"]["matchLabels"].items() <= labels
             assert all(isinstance(word, str) for word in (*first["command"], *first["args"]))
             assert {"--host", "0.0.0.0"} <= set(first["args"])  # noqa: S104 - inside a container
+            assert_served(pods[0], service)
     assert read > 5
 
 
@@ -325,6 +326,21 @@ def expanded(word: str) -> str:
         else:
             out, at = out + word[at], at + 1
     return out
+
+
+@pytest.mark.parametrize(("engine", "port"), [("vllm", "8000"), ("sglang", "30000"), ("tensorrt-llm", "8000")])
+def test_a_container_has_gpus_shared_memory_the_token_and_the_cache_of_the_hub(
+    engine: str, port: str, tmp_path: Path
+) -> None:
+    ask = Ask(models=("llama3.1-8b",), gpus=("h100",), tp=2, engine=engine)
+    (words,) = words_run(file_of(launch(ask).result, "docker.sh") or "", tmp_path)
+    before = words[: words.index("--entrypoint")]
+    assert words[0] == "run"
+    # Docker takes a list of devices in quotes of its own.
+    assert before[before.index("--gpus") + 1] == '"device=0,1"'
+    assert {"--ipc=host", "-e", "HF_TOKEN"} <= set(before)
+    assert before[before.index("-p") + 1] == f"{port}:{port}"
+    assert "/home/.cache/huggingface:/root/.cache/huggingface" in before
 
 
 def test_only_the_address_that_a_user_sets_is_expanded(tmp_path: Path) -> None:
@@ -529,6 +545,24 @@ def pods_of(workload: dict[str, Any]) -> list[dict[str, Any]]:
         return [spec["template"]]
     group = spec["leaderWorkerTemplate"]
     return [group["leaderTemplate"], *[group["workerTemplate"]] * (group["size"] - 1)]
+
+
+def assert_served(pod: dict[str, Any], service: dict[str, Any]) -> None:
+    """Hold the first pod against what a server needs: shared memory, a port that it listens on, and probes of it."""
+    (container,) = pod["spec"]["containers"]
+    (port,) = (one["containerPort"] for one in container["ports"])
+    args = container["args"]
+    assert args[args.index("--port") + 1] == str(port)
+    assert [one["targetPort"] for one in service["spec"]["ports"]] == [port]
+    for probe in ("startupProbe", "readinessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/health", "port": port}
+    # Weights of hundreds of GB take a while.
+    assert container["startupProbe"]["periodSeconds"] * container["startupProbe"]["failureThreshold"] >= 1800
+    memory = {"name": "shm", "emptyDir": {"medium": "Memory"}}
+    assert memory in pod["spec"]["volumes"]
+    assert {one["name"]: one["mountPath"] for one in container["volumeMounts"]}["shm"] == "/dev/shm"  # noqa: S108 - in a pod
+    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["spec"]["volumes"]}
+    assert "HF_TOKEN" in {one["name"] for one in container["env"]}
 
 
 def gpus_of(pod: dict[str, Any]) -> int:

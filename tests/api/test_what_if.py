@@ -126,6 +126,15 @@ def test_a_prefix_cache_pays_where_prompts_share() -> None:
     assert "hits 0 -> " in found.why
 
 
+def test_turns_arrive_where_nothing_is_said_of_clients() -> None:
+    asked = SimulationAsk(load=WorkloadAsk(turns="3", num_requests=30, output_tokens="50"))
+    found = what_if(SMALL, asked, features=("prefix-cache",)).result
+    assert found.judged_by == "time of a request"
+    assert "hits 0 -> " in found.rows[0].why
+    # Clients of a closed loop cannot send them: they are not told to.
+    assert "--turns" not in row(Feature.PREFIX_CACHE).why
+
+
 @pytest.mark.parametrize(
     ("feature", "ask", "why"),
     [
