@@ -164,10 +164,18 @@ def launched(
         model_id=specs[0].model_id,
         command="\n".join(shell_text(one) for one in servers),
         flags=tuple(_flag(option, one.spec.role) for one in servers for option in one.options),
-        files=tuple({file.name: file for file in files}.values()),
+        files=_distinct(files),
         notes=tuple(notes),
         warnings=distinct([*said, *(text for one in servers for text in one.warnings), *_pair_warnings(specs)]),
     )
+
+
+def _distinct(files: Sequence[LaunchFile]) -> tuple[LaunchFile, ...]:
+    """Return each file once, with the first target that needs it."""
+    found: dict[str, LaunchFile] = {}
+    for file in files:
+        found.setdefault(file.name, file)
+    return tuple(found.values())
 
 
 def save(result: LaunchResult, folder: str) -> tuple[str, ...]:

@@ -156,6 +156,13 @@ def test_tensorrt_llm_reads_the_rest_from_its_yaml() -> None:
     assert "enable_chunked_prefill" not in yaml.safe_load(file_of(short, "config.yaml") or "")
 
 
+def test_a_file_of_several_targets_is_told_with_the_first() -> None:
+    ask = Ask(models=("llama3.1-8b",), gpus=("h100",), tp=1, kv_dtypes=("fp8",), engine="tensorrt-llm")
+    told = {file.name: file.target for file in launch(ask).result.files}
+    assert told["config.yaml"] == told["serve.sh"] == "shell"
+    assert list(told) == ["serve.sh", "config.yaml", "serve.py", "docker.sh", "kubernetes.yaml"]
+
+
 def test_reasons_hold_the_numbers_of_the_ledger() -> None:
     ask = Ask(models=("llama3.1-8b",), gpus=("h100",), tp=1, kv_dtypes=("fp8",))
     book = memory(ask).result
