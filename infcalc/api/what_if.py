@@ -90,7 +90,15 @@ def what_if(
     if len(deployments) > 1:
         raise UsageError(f"{len(deployments)} deployments", place="--model, --gpu", hint="ask of one at a time")
     deployment = deployments[0]
-    asked = replace(asked, load=_loaded(asked))
+    given, asked = asked.load, replace(asked, load=_loaded(asked))
+    defaults = {
+        name
+        for name, before, after in (
+            ("num_requests", given.num_requests, asked.load.num_requests),
+            ("arrivals", given.num_clients, asked.load.num_clients),
+        )
+        if before is None and after is not None
+    }
     now = Side(ask=ask, asked=asked, num_gpus=deployment.parallelism.num_gpus * (asked.num_replicas or 1))
     runs = Runs(catalog, terms)
     answer = runs.answer(now)
@@ -124,7 +132,9 @@ def what_if(
         notes = _notes(result)
     rent = rent_of(deployment.gpu, terms)
     told = tuple(
-        item for item in answer.inputs if item.name not in {"policy", "usd_per_gpu_hour", "utilization_fraction"}
+        replace(item, origin="default") if item.name in defaults else item
+        for item in answer.inputs
+        if item.name not in {"policy", "usd_per_gpu_hour", "utilization_fraction"}
     )
     shown = Input(
         name="features", value=", ".join(chosen) if features else "all", origin="given" if features else "default"

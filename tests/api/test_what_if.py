@@ -75,8 +75,11 @@ def test_each_client_asks_more_than_once_where_nothing_is_said() -> None:
     answer = what_if(
         SMALL, SimulationAsk(load=replace(LOAD, num_clients=300, num_requests=None)), features=("int4-kv",)
     )
-    told = {item.name: item.value for item in answer.inputs}
-    assert told["num_requests"] == 1200
+    told = {item.name: (item.value, item.origin) for item in answer.inputs}
+    assert told["num_requests"] == (1200, "default")
+    assert told["arrivals"][1] != "default"
+    nothing = {item.name: item.origin for item in what_if(SMALL, features=("int4-kv",)).inputs}
+    assert nothing["num_requests"] == nothing["arrivals"] == "default"
 
 
 @pytest.mark.parametrize(

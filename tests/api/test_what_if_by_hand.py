@@ -183,3 +183,30 @@ def test_a_way_of_drafting_is_one_that_the_engine_and_the_model_have() -> None:
     assert found.verdict in {Verdict.PAYS, Verdict.MAY_PAY}
     assert "by the scheduler of vLLM" in found.why
     assert "head deepseek-v3-eagle3" in found.why or "the model's own layers" in found.why
+
+
+def test_of_experts_a_step_reads_those_that_are_touched() -> None:
+    # Qwen3 30B A3B for one user: 48 layers of width 2,048, 32 query and 4 KV heads of 128, 8 of 128 experts of 768.
+    attention = 2 * 2048 * 32 * 128 + 2 * 2048 * 4 * 128
+    experts, router = 8 * 3 * 2048 * 768, 2048 * 128
+    head = 151_936 * 2048
+    load = WorkloadAsk(num_clients=1, num_requests=6, input_tokens="64", output_tokens="64")
+    told = row(Feature.FP8_WEIGHTS, Ask(models=("qwen3-30b-a3b",), gpus=("h100",), num_gpus=1), load).why
+    before, after = gib(told, "weights")
+    assert before == pytest.approx(2 * (48 * (attention + experts + router) + head) / GIB, rel=0.01)
+    assert after == pytest.approx((48 * (attention + experts + 2 * router) + 2 * head) / GIB, rel=0.01)
+
+
+def test_twice_the_ranks_read_half_the_weights_each_on_as_many_gpus() -> None:
+    load = WorkloadAsk(num_clients=8, num_requests=64, input_tokens="600", output_tokens="100")
+    found = row(Feature.TP_DOUBLED, EIGHT, load)
+    assert found.num_gpus == 2
+    before, after = gib(found.why, "weights")
+    assert after / before == pytest.approx(0.5, rel=0.02)
+    # Two replicas of one GPU with half the users each, against one of two GPUs with all of them.
+    two = simulate(EIGHT, SimulationAsk(load=load, num_replicas=2)).result
+    one = simulate(Ask(models=("llama3-8b",), gpus=("h100",), tp=2, num_gpus=2), SimulationAsk(load=load)).result
+    assert two.usd_per_month == one.usd_per_month
+    assert two.loaded_output_tokens_per_s is not None
+    assert one.loaded_output_tokens_per_s is not None
+    assert found.throughput_factor == pytest.approx(one.loaded_output_tokens_per_s / two.loaded_output_tokens_per_s)
