@@ -76,7 +76,7 @@ def main() -> None:
     """Print the bands."""
     entries = yaml.load(RUNS.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     cases = validated_serving(entries, files.load_catalog()).cases
-    for quantity in ("tpot_s", "output_tokens_per_s"):
+    for quantity in ("tpot_s", "output_tokens_per_s", "ttft_s", "e2e_s"):
         found = errors(entries, cases, quantity)
         print(f"{quantity}: {len(found)} pairs, median {found[len(found) // 2]:.3f}, eight of ten {band(found):.3f}")
 

@@ -69,6 +69,13 @@ def chosen_targets(how: LaunchAsk) -> tuple[Target, ...]:
             place="--method",
             hint="ngram needs no weights; --draft-model and --mtp-tokens name the others",
         )
+    for option, name in (("--model-id", how.model_id), ("--served-name", how.served_name)):
+        if name is not None and (not name.strip() or name.startswith("-")):
+            raise UsageError(
+                f"{name!r} is no name" if not name.strip() else f"{name!r} would be read as an option",
+                place=option,
+                hint="a hub id or path, as meta-llama/Llama-3.1-8B" if option == "--model-id" else "any other name",
+            )
     words = tuple(word.strip().lower() for word in how.targets)
     if not words or _ALL in words:
         return tuple(Target)

@@ -164,10 +164,18 @@ def launched(
         model_id=specs[0].model_id,
         command="\n".join(shell_text(one) for one in servers),
         flags=tuple(_flag(option, one.spec.role) for one in servers for option in one.options),
-        files=tuple({file.name: file for file in files}.values()),
+        files=_distinct(files),
         notes=tuple(notes),
         warnings=distinct([*said, *(text for one in servers for text in one.warnings), *_pair_warnings(specs)]),
     )
+
+
+def _distinct(files: Sequence[LaunchFile]) -> tuple[LaunchFile, ...]:
+    """Return each file once, with the first target that needs it."""
+    found: dict[str, LaunchFile] = {}
+    for file in files:
+        found.setdefault(file.name, file)
+    return tuple(found.values())
 
 
 def save(result: LaunchResult, folder: str) -> tuple[str, ...]:
@@ -323,11 +331,11 @@ def _model_id(deployment: Deployment, how: LaunchAsk) -> tuple[str, list[str]]:
     """Return the id or path of the model as an engine takes it, and what is doubtful about it."""
     model, engine = deployment.model, deployment.rules.engine
     place = next((origin for origin in deployment.model_origins.values() if is_path(origin)), "")
-    if how.model_id:
-        return how.model_id, []
-    if place:
-        from infcalc import files  # noqa: PLC0415 - only for a model on disk
+    if how.model_id or place:
+        from infcalc import files  # noqa: PLC0415 - only for a model that is named, or on disk
 
+        if how.model_id:
+            return files.full_path(how.model_id), []
         folder = place.removesuffix("config.json").rstrip("/")
         return files.full_path(folder) or ("/" if place.startswith("/") else "."), []
     if engine == _GGUF:

@@ -69,6 +69,8 @@ class RunResult:
     requests_per_s: float = 0.0
     output_tokens_per_s: float = 0.0
     total_tokens_per_s: float = 0.0
+    loaded_output_tokens_per_s: float | None = None
+    """From the first request sent to the last, while there is more to come; None where most of the run is later."""
     output_tokens_per_s_per_user: float | None = None
     """1 / mean TPOT: what one user sees while an answer streams."""
     goodput_fraction: float = 0.0

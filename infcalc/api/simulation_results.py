@@ -57,6 +57,7 @@ def result_of(
         requests_per_s=len(done) / lasted_s if lasted_s else 0.0,
         output_tokens_per_s=tokens_per_s,
         total_tokens_per_s=(tokens + prompts) / lasted_s if lasted_s else 0.0,
+        loaded_output_tokens_per_s=_loaded_tokens_per_s(gathered, start_ps, end_ps),
         output_tokens_per_s_per_user=1 / tpot.mean if tpot is not None and tpot.mean else None,
         goodput_fraction=good / load.num_requests,
         goodput_requests_per_s=good / lasted_s if lasted_s else 0.0,
@@ -148,6 +149,15 @@ def _end_ps(gathered: Gathered, setting: Setting) -> int:
     if gathered.partial or not len(done):
         return gathered.end_ps
     return int(done.end_ps.max()) + setting.front_end.latency_ps
+
+
+def _loaded_tokens_per_s(gathered: Gathered, start_ps: int, end_ps: int) -> float | None:
+    """Return the tokens per second until the last request is sent: behind it a closed loop runs empty."""
+    last_ps = int(gathered.sent_ps.max()) if len(gathered.sent_ps) else start_ps
+    if gathered.partial or 2 * (last_ps - start_ps) < end_ps - start_ps or last_ps == start_ps:
+        return None
+    (tokens,) = _tokens_until(gathered, np.array([last_ps], dtype=np.float64))
+    return float(tokens) / ((last_ps - start_ps) / PS_PER_S)
 
 
 def _kv_usage(gathered: Gathered, lasted_ps: int) -> Use:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from infcalc.api.disaggregation_ask import Beside, PoolsAsk
-from infcalc.api.drafting import DraftAsk, speculate
+from infcalc.api.replicas import Policy, drafts_simulated
+from infcalc.api.simulation_ask import policies_for
+from infcalc.api.what_if_drafting import best_way
 from infcalc.api.what_if_nouns import Feature
+from infcalc.api.what_if_pools import best_of_both
+from infcalc.engines.precisions import Status
+from infcalc.engines.verdicts import cache_kind, kv_verdict, weights_verdict
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 
@@ -17,8 +21,10 @@ if TYPE_CHECKING:
 
     from infcalc.api.deployment import Ask, Deployment
     from infcalc.api.simulation_ask import SimulationAsk
+    from infcalc.api.what_if_runs import Runs, Seen
+    from infcalc.engines.verdicts import Verdict
 
-    _Changing: TypeAlias = Callable[["Side", Deployment], "Change"]
+    _Changing: TypeAlias = Callable[["Side", "Here"], "Change"]
 
 
 @frozen
@@ -31,92 +37,128 @@ class Side:
 
 
 @frozen
+class Here:
+    """What a change is made to: the deployment as it is, and its requests, whose clients may wait for answers."""
+
+    deployment: Deployment
+    seen: Seen
+    num_lanes: int
+    waits: bool
+    runs: Runs
+
+
+@frozen
 class Change:
-    """A feature on: ``on`` against ``off``; ``told`` says what was chosen."""
+    """A feature on: ``on`` against ``off``; ``told`` says what was chosen.
+
+    ``crowds``: it changes how many answers are under way at once.
+    """
 
     off: Side
     on: Side
     told: str = ""
+    crowds: bool = False
 
 
 class NotHere(UsageError):
     """A feature that this deployment or load has no use for."""
 
 
-def change_of(feature: Feature, now: Side, deployment: Deployment) -> Change:
+def change_of(feature: Feature, now: Side, here: Here) -> Change:
     """Return both sides of a feature that is simulated; ``now`` is the deployment as it is.
 
     Raises:
         NotHere: it cannot be turned on, with the reason.
 
     """
-    return _CHANGES[feature](now, deployment)
+    return _CHANGES[feature](now, here)
 
 
 def _weights(word: str) -> _Changing:
-    return lambda now, _: Change(off=now, on=replace(now, ask=replace(now.ask, weights=word)))
-
-
-def _kv(word: str) -> _Changing:
-    return lambda now, _: Change(off=now, on=replace(now, ask=replace(now.ask, kv_dtypes=(word,))))
-
-
-def _policy(word: str, *, contiguous: bool = False) -> _Changing:
-    def changed(now: Side, deployment: Deployment) -> Change:
-        del deployment
-        return Change(off=now, on=replace(now, asked=replace(now.asked, policy=word, contiguous=contiguous)))
+    def changed(now: Side, here: Here) -> Change:
+        rules, gpu = here.deployment.rules, here.deployment.gpu
+        told = _runs(weights_verdict(rules.engine, rules.version, gpu, word))
+        return Change(off=now, on=replace(now, ask=replace(now.ask, weights=word)), told=told)
 
     return changed
 
 
-def _expert_parallel(now: Side, deployment: Deployment) -> Change:
-    parallelism = deployment.parallelism
+def _kv(word: str) -> _Changing:
+    def changed(now: Side, here: Here) -> Change:
+        rules, gpu = here.deployment.rules, here.deployment.gpu
+        told = _runs(kv_verdict(rules.engine, rules.version, gpu, word, cache=cache_kind(here.deployment.model)))
+        return Change(off=now, on=replace(now, ask=replace(now.ask, kv_dtypes=(word,))), told=told)
+
+    return changed
+
+
+def _runs(verdict: Verdict) -> str:
+    """Return what is to be told of a precision that runs; it is not weighed where the engine has no kernels for it.
+
+    Raises:
+        NotHere: it does not run.
+
+    """
+    if verdict.status is Status.UNSUPPORTED:
+        raise _not_here(verdict.text)
+    return "" if verdict.status is Status.SUPPORTED else verdict.text
+
+
+def _policy(word: str, told: str, *, contiguous: bool = False) -> _Changing:
+    def changed(now: Side, here: Here) -> Change:
+        del here
+        on = replace(now, asked=replace(now.asked, policy=word, contiguous=contiguous))
+        return Change(off=now, on=on, told=told, crowds=True)
+
+    return changed
+
+
+def _expert_parallel(now: Side, here: Here) -> Change:
+    parallelism = here.deployment.parallelism
     ranks = parallelism.tp * parallelism.dp
-    if not deployment.model.has_experts or ranks == 1:
+    if not here.deployment.model.has_experts or ranks == 1:
         raise _not_here("needs a mixture of experts on several GPUs")
-    if parallelism.ep > 1:
-        raise _not_here(f"experts are spread over {parallelism.ep} ranks already")
     return Change(off=now, on=replace(now, ask=replace(now.ask, ep=ranks)))
 
 
-def _dp_attention(now: Side, deployment: Deployment) -> Change:
-    parallelism = deployment.parallelism
-    if parallelism.tp == 1 or not deployment.model.has_experts:
-        raise _not_here("needs a mixture of experts under TP: a dense model has replicas for that")
+def _dp_attention(now: Side, here: Here) -> Change:
+    parallelism = here.deployment.parallelism
     ranks = parallelism.tp * parallelism.dp
+    if ranks == 1 or not here.deployment.model.has_experts:
+        raise _not_here("needs a mixture of experts on several GPUs: a dense model has replicas for that")
     spread = replace(now.ask, num_gpus=ranks * parallelism.pp, tp=1, dp=ranks, ep=ranks)
-    return Change(off=now, on=replace(now, ask=spread))
+    told = "ranks step together, so that all wait for the prompts of one"
+    return Change(off=now, on=replace(now, ask=spread), told=told)
 
 
 def _not_here(why: str) -> NotHere:
     return NotHere(why, place="--feature")
 
 
-def _prefix_cache(now: Side, deployment: Deployment) -> Change:
-    del deployment
+def _prefix_cache(now: Side, here: Here) -> Change:
     load = now.asked.load
     if load.file is None and load.shared_prefix is None and load.turns is None:
-        raise _not_here(
-            "no prompt of this load shares anything: say --shared-prefix tokens=1000, --turns 4, or a trace"
-        )
+        turns = "" if here.waits else " --turns 4,"
+        raise _not_here(f"no prompt of this load shares anything: say --shared-prefix tokens=1000,{turns} or a trace")
     off = replace(now, asked=replace(now.asked, prefix_caching=False))
     return Change(off=off, on=replace(now, asked=replace(now.asked, prefix_caching=True)))
 
 
-def _speculation(now: Side, deployment: Deployment) -> Change:
-    del deployment
-    batch = max(1, (now.asked.load.num_clients or 1) // (now.asked.num_replicas or 1))
-    rows = speculate(now.ask, DraftAsk(batch=batch)).result.rows
-    if not rows:
+def _speculation(now: Side, here: Here) -> Change:
+    found = best_way(now, here)
+    if found is None:
         raise _not_here("no published way of drafting is known for it")
-    best = max(rows, key=lambda row: row.speedup)
-    draft = DraftAsk(methods=(best.method,), num_draft_tokens=best.num_draft_tokens)
-    told = f"{best.method} with {best.num_draft_tokens} drafts, the best published way at batch {batch}"
-    return Change(off=now, on=replace(now, asked=replace(now.asked, draft=draft)), told=told)
+    draft, told = found
+    off = now
+    engine = here.deployment.rules.engine
+    if now.asked.policy is None and not drafts_simulated(policies_for(now.asked, engine)[0]):
+        off = replace(now, asked=replace(now.asked, policy=Policy.VLLM))
+        told += f", on both sides by the scheduler of vLLM, for that of {engine} does not draft here"
+    return Change(off=off, on=replace(off, asked=replace(off.asked, draft=draft)), told=told)
 
 
-def _tp_doubled(now: Side, deployment: Deployment) -> Change:
-    parallelism = deployment.parallelism
+def _tp_doubled(now: Side, here: Here) -> Change:
+    parallelism = here.deployment.parallelism
     wider = replace(
         now.ask, tp=2 * parallelism.tp, num_gpus=2 * parallelism.num_gpus, pp=parallelism.pp, dp=parallelism.dp
     )
@@ -130,28 +172,23 @@ def _tp_doubled(now: Side, deployment: Deployment) -> Change:
     return Change(off=off, on=replace(now, ask=wider, num_gpus=both), told=f"{both} GPUs on either side, the same load")
 
 
-def _disaggregation(now: Side, deployment: Deployment) -> Change:
-    number, parallelism = now.asked.num_replicas or 1, deployment.parallelism
+def _disaggregation(now: Side, here: Here) -> Change:
+    parallelism = here.deployment.parallelism
     if parallelism.pp > 1 or parallelism.dp > 1:
         raise _not_here("pools of replicas with PP or DP are not weighed here: simulate --prefill-replicas does")
-    if number > 1:
-        # Decode takes most of the time of most loads; simulate tries others.
-        first = max(1, number // 4)
-        pools = PoolsAsk(num_prefill=first, num_decode=number - first, beside=Beside.NONE)
-        told = f"{first} replicas for prefill and {number - first} for decode"
-    elif parallelism.tp > 1:
-        half = parallelism.tp // 2
-        pools = PoolsAsk(num_prefill=1, num_decode=1, prefill_tp=half, decode_tp=half, beside=Beside.NONE)
-        told = f"one replica of TP {half} for each"
-    else:
+    if now.num_gpus == 1:
         raise _not_here("one GPU has no second for decode: --replicas 2")
-    return Change(off=now, on=replace(now, asked=replace(now.asked, num_replicas=None, pools=pools)), told=told)
+    found = best_of_both(now, here)
+    if isinstance(found, str):
+        raise _not_here(found)
+    off, on, told = found
+    return Change(off=off, on=on, told=told)
 
 
-def _chunk(now: Side, deployment: Deployment, times: float) -> Change:
-    tokens = deployment.max_num_batched_tokens
+def _chunk(now: Side, here: Here, times: float) -> Change:
+    tokens = here.deployment.max_num_batched_tokens
     chosen = int(times * tokens)
-    least = deployment.max_num_seqs
+    least = here.deployment.max_num_seqs
     if chosen < least:
         raise _not_here(f"{chosen} tokens per step are fewer than its {least} sequences")
     on = replace(now, ask=replace(now.ask, max_num_batched_tokens=chosen))
@@ -169,9 +206,9 @@ _CHANGES: Mapping[Feature, _Changing] = {
     Feature.EXPERT_PARALLEL: _expert_parallel,
     Feature.DP_ATTENTION: _dp_attention,
     Feature.DISAGGREGATION: _disaggregation,
-    Feature.CHUNK_HALVED: lambda now, deployment: _chunk(now, deployment, 0.5),
-    Feature.CHUNK_DOUBLED: lambda now, deployment: _chunk(now, deployment, 2.0),
-    Feature.STATIC_BATCHING: _policy("static"),
-    Feature.CONTIGUOUS_KV: _policy("continuous", contiguous=True),
+    Feature.CHUNK_HALVED: lambda now, here: _chunk(now, here, 0.5),
+    Feature.CHUNK_DOUBLED: lambda now, here: _chunk(now, here, 2.0),
+    Feature.STATIC_BATCHING: _policy("static", "a batch starts with who waits when the last has ended"),
+    Feature.CONTIGUOUS_KV: _policy("continuous", "and no prefix cache", contiguous=True),
 }
 """Of the features that are simulated."""

@@ -84,7 +84,7 @@ class FeatureRow:
     """One feature against the same GPUs, requests and settings without it.
 
     ``throughput_factor`` above 1 is better, the others below 1. ``num_gpus`` are the GPUs of either side. Figures are
-    None where it cannot be; ``why`` then says what stands against it.
+    None where it cannot be, ``why`` then says what stands against it, and where it is so already.
     """
 
     feature: Feature
@@ -99,10 +99,16 @@ class FeatureRow:
     tpot_factor_low: float | None = None
     tpot_factor_high: float | None = None
     ttft_factor: float | None = None
+    ttft_factor_low: float | None = None
+    ttft_factor_high: float | None = None
     e2e_factor: float | None = None
+    e2e_factor_low: float | None = None
+    e2e_factor_high: float | None = None
     usd_per_million_factor: float | None = None
     usd_per_million_factor_low: float | None = None
     usd_per_million_factor_high: float | None = None
+    gain_factor: float | None = None
+    """What the verdict goes by, above 1 for the better: throughput, or one over the time of a request."""
 
 
 @frozen
@@ -122,6 +128,7 @@ class WhatIfResult:
     judged_by: str
     """What the verdict goes by: cost of a token where clients wait for answers, else the time of a request."""
     output_tokens_per_s: float | None = None
+    """While requests are sent; cost goes by it."""
     tpot_s: float | None = None
     ttft_s: float | None = None
     e2e_s: float | None = None

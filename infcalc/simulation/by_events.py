@@ -231,7 +231,7 @@ class _Run:
 
     def close(self) -> None:
         """Check what must hold after a run."""
-        numbers = np.bincount(np.array(self._placed), minlength=len(self._lanes)).tolist()
+        numbers = np.bincount(np.array(self._placed, dtype=np.int64), minlength=len(self._lanes)).tolist()
         for lane, number in zip(self._lanes, numbers, strict=True):
             lane.records.close(number, lane.replica)
 

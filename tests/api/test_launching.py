@@ -4,6 +4,7 @@ import ast
 import shlex
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from infcalc.engines.flags.table import FLAGS, version_of
 from infcalc.engines.rules import ENGINES
 from infcalc.errors import UsageError
 from tests.api.launches import file_of, launches, words_of
-from tests.engines.flags.names import BESIDE, REFERENCE, names_in
+from tests.engines.flags.names import BESIDE, BROUGHT, REFERENCE, names_in
 
 FIGURES = {
     "vllm": "INFO Available KV cache memory: 1.00 GiB",
@@ -40,6 +41,26 @@ def test_every_option_is_in_the_table_of_the_version(engine: str) -> None:
             assert FLAGS[engine][one.flag].known_at(at), (one.flag, result.engine_version)
             assert one.why, one.flag
             assert one.meaning
+
+
+@pytest.mark.parametrize(("engine", "name", "before", "since"), BROUGHT)
+def test_no_release_is_given_an_option_that_came_after_it(engine: str, name: str, before: str, since: str) -> None:
+    # By what was read in the releases, not by the table that options are written from.
+    older = [one for one in launches(engine) if version_of(engine, one.engine_version) <= version_of(engine, before)]
+    newer = [one for one in launches(engine) if version_of(engine, one.engine_version) >= version_of(engine, since)]
+    assert not [one for one in older if name in {flag.flag for flag in one.flags}]
+    assert all(name not in text for one in older for text in (one.command, *(file.content for file in one.files)))
+    # One that nothing asks for in the grid would be absent for another reason.
+    asked = [one for one in newer if name in {flag.flag for flag in one.flags}]
+    assert asked or name == "--language-model-only"
+
+
+def test_an_option_that_is_not_held_against_the_table_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What the test over all versions rests on: without the check, older versions get what they do not have.
+    monkeypatch.setattr("infcalc.engines.launch.want.why_absent", lambda *_: "")
+    result = launch(Ask(models=("llama3.1-8b",), gpus=("h100",), dp=2, tp=1, engine_version="0.6.6")).result
+    at = version_of("vllm", result.engine_version)
+    assert [one.flag for one in result.flags if not FLAGS["vllm"][one.flag].known_at(at)] == ["--data-parallel-size"]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -135,6 +156,13 @@ def test_tensorrt_llm_reads_the_rest_from_its_yaml() -> None:
     assert "enable_chunked_prefill" not in yaml.safe_load(file_of(short, "config.yaml") or "")
 
 
+def test_a_file_of_several_targets_is_told_with_the_first() -> None:
+    ask = Ask(models=("llama3.1-8b",), gpus=("h100",), tp=1, kv_dtypes=("fp8",), engine="tensorrt-llm")
+    told = {file.name: file.target for file in launch(ask).result.files}
+    assert told["config.yaml"] == told["serve.sh"] == "shell"
+    assert list(told) == ["serve.sh", "config.yaml", "serve.py", "docker.sh", "kubernetes.yaml"]
+
+
 def test_reasons_hold_the_numbers_of_the_ledger() -> None:
     ask = Ask(models=("llama3.1-8b",), gpus=("h100",), tp=1, kv_dtypes=("fp8",))
     book = memory(ask).result
@@ -205,6 +233,7 @@ def test_manifests_are_valid_and_agree_with_the_options(engine: str) -> None:
                 assert one["spec"]["selector"]["matchLabels"].items() <= labels
             assert all(isinstance(word, str) for word in (*first["command"], *first["args"]))
             assert {"--host", "0.0.0.0"} <= set(first["args"])  # noqa: S104 - inside a container
+            assert_served(pods[0], service)
     assert read > 5
 
 
@@ -229,18 +258,165 @@ def test_kserve_services_hold_ranks_as_fields_and_the_rest_as_arguments() -> Non
     assert read > 100
 
 
-def test_names_that_are_hostile_stay_words() -> None:
-    how = LaunchAsk(model_id="a b; rm -rf $HOME'\"`id`", served_name="x\n# y")
-    result = launch(Ask(models=("llama3.1-8b",), gpus=("h100",), tp=1), how).result
-    assert shlex.split(result.command)[:3] == ["vllm", "serve", how.model_id]
-    script = file_of(result, "serve.sh") or ""
-    assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
-    deployed = next(yaml.safe_load_all(file_of(result, "kubernetes.yaml") or ""))
-    container = deployed["spec"]["template"]["spec"]["containers"][0]
-    assert container["command"] == ["vllm", "serve", how.model_id]
-    assert how.served_name in container["args"]
-    tree = ast.parse(file_of(result, "serve.py") or "")
-    assert how.model_id in {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+HOSTILE = (
+    "a b; rm -rf $HOME'\"`id`",
+    "$(touch owned)",
+    "$(HF_TOKEN)",
+    "$HEAD",
+    "$$(HF_TOKEN)",
+    "x\n# y",
+    "a\\b\tc",
+    "*",
+    "#no",
+    "!!",
+    "\u65e5\u672c",
+)
+_PROGRAMS = ("vllm", "python", "docker", "trtllm-serve", "llama-server")
+
+
+def words_run(script: str, place: Path) -> list[list[str]]:
+    """Run a script whose programs only write down their words, and return those of each."""
+    for name in _PROGRAMS:
+        program = place / name
+        program.write_text('#!/bin/sh\nprintf "%s\\0" "$@" "" >> "$WORDS"\n', encoding="utf-8")
+        program.chmod(0o755)
+    told = place / "words"
+    told.unlink(missing_ok=True)
+    ran = subprocess.run(
+        ["sh", "-c", script],
+        cwd=place,
+        env={"PATH": f"{place}:/usr/bin:/bin", "HOME": "/home", "WORDS": str(told), "HEAD": "the.head"},
+        capture_output=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert not (place / "owned").exists()
+    return [part.split("\0") for part in told.read_bytes().decode().split("\0\0") if part]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_that_are_hostile_stay_words(engine: str, name: str, tmp_path: Path) -> None:
+    weights = "q8_0" if engine == "llama.cpp" else None
+    ask = Ask(models=("llama3.1-8b",), gpus=("h100",), tp=1, num_gpus=1, engine=engine, weights=weights)
+    if engine == "llama.cpp":
+        ask = replace(ask, tp=None)
+    answer = launch(ask, LaunchAsk(model_id=name, served_name=name))
+    result = answer.result
+    # TensorRT-LLM is not given the name, and that is said.
+    often = 1 if engine == "tensorrt-llm" else 2
+    assert often == 2 or any("--served-name is left out" in text for text in answer.warnings)
+    for script in ("serve.sh", "docker.sh"):
+        (words,) = words_run(file_of(result, script) or "", tmp_path)
+        assert words.count(name) == often, script
+    (container,) = next(
+        one for one in yaml.safe_load_all(file_of(result, "kubernetes.yaml") or "") if one["kind"] == "Deployment"
+    )["spec"]["template"]["spec"]["containers"]
+    words = [expanded(word) for word in (*container["command"], *container["args"])]
+    assert words.count(name) == often
+    snippet = file_of(result, "serve.py")
+    if snippet is not None:
+        compile(snippet, "serve.py", "exec")
+        assert name in {node.value for node in ast.walk(ast.parse(snippet)) if isinstance(node, ast.Constant)}
+    # KServe fills templates and variables in its fields: such names get no service.
+    assert file_of(result, "kserve.yaml") is None
+
+
+def expanded(word: str) -> str:
+    """Return what Kubernetes makes of a word in a container that has a token, and nothing else, in its variables."""
+    out, at = "", 0
+    while at < len(word):
+        if word.startswith("$$", at):
+            out, at = out + "$", at + 2
+        elif word.startswith("$(HF_TOKEN)", at):
+            out, at = out + "the-token", at + len("$(HF_TOKEN)")
+        else:
+            out, at = out + word[at], at + 1
+    return out
+
+
+@pytest.mark.parametrize(("engine", "port"), [("vllm", "8000"), ("sglang", "30000"), ("tensorrt-llm", "8000")])
+def test_a_container_has_gpus_shared_memory_the_token_and_the_cache_of_the_hub(
+    engine: str, port: str, tmp_path: Path
+) -> None:
+    ask = Ask(models=("llama3.1-8b",), gpus=("h100",), tp=2, engine=engine)
+    (words,) = words_run(file_of(launch(ask).result, "docker.sh") or "", tmp_path)
+    before = words[: words.index("--entrypoint")]
+    assert words[0] == "run"
+    # Docker takes a list of devices in quotes of its own.
+    assert before[before.index("--gpus") + 1] == '"device=0,1"'
+    assert {"--ipc=host", "-e", "HF_TOKEN"} <= set(before)
+    assert before[before.index("-p") + 1] == f"{port}:{port}"
+    assert "/home/.cache/huggingface:/root/.cache/huggingface" in before
+
+
+def test_only_the_address_that_a_user_sets_is_expanded(tmp_path: Path) -> None:
+    ask = Ask(models=("deepseek-v3",), gpus=("h100",), tp=8, pp=2, max_model_len=32768)
+    script = file_of(launch(ask, LaunchAsk(served_name="$HEAD")).result, "serve.sh") or ""
+    (words,) = words_run(f"MACHINE=1\n{script}", tmp_path)
+    assert words[words.index("--master-addr") + 1] == "the.head"
+    assert words[words.index("--served-model-name") + 1] == "$HEAD"
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (LaunchAsk(model_id="--trust-remote-code"), "'--trust-remote-code' would be read as an option"),
+        (LaunchAsk(model_id=" "), "' ' is no name"),
+        (LaunchAsk(served_name=""), "'' is no name"),
+        (LaunchAsk(served_name="-x"), "'-x' would be read as an option"),
+    ],
+)
+def test_names_that_no_command_could_take_are_refused(how: LaunchAsk, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        launch(Ask(models=("llama3.1-8b",), gpus=("h100",), tp=1), how)
+
+
+def test_a_model_at_home_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Quoted, no shell does that.
+    monkeypatch.setenv("HOME", "/home/me")
+    result = launch(Ask(models=("llama3.1-8b",), gpus=("h100",), tp=1), LaunchAsk(model_id="~/m")).result
+    assert result.command.startswith("vllm serve /home/me/m ")
+    assert "-v /home/me/m:/models:ro" in (file_of(result, "docker.sh") or "")
+
+
+def test_a_colon_in_a_path_parts_no_mount() -> None:
+    result = launch(Ask(models=("llama3.1-8b",), gpus=("h100",), tp=1), LaunchAsk(model_id="/data/a:b")).result
+    assert "--mount type=bind,source=/data/a:b,target=/models,readonly" in (file_of(result, "docker.sh") or "")
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "gpu", "image"),
+    [
+        ("vllm", "0.33", "h100", "vllm/vllm-openai:v0.33.0"),
+        ("vllm", "0.8.5", "h100", "vllm/vllm-openai:v0.8.5"),
+        ("vllm", "0.14", "mi300x", "vllm/vllm-openai-rocm:v0.14.0"),
+        ("sglang", "0.4.6", "h100", "lmsysorg/sglang:v0.4.6-cu124"),
+        ("sglang", "0.5.2", "h100", "lmsysorg/sglang:v0.5.2-cu126"),
+        ("sglang", "0.5.4", "h100", "lmsysorg/sglang:v0.5.4"),
+        ("sglang", None, "h100", "lmsysorg/sglang:v0.5.23"),
+        ("tensorrt-llm", "1.1", "h100", "nvcr.io/nvidia/tensorrt-llm/release:1.1.0"),
+        ("llama.cpp", None, "h100", "ghcr.io/ggml-org/llama.cpp:server-cuda"),
+        ("llama.cpp", None, "mi300x", "ghcr.io/ggml-org/llama.cpp:server-rocm"),
+    ],
+)
+def test_images_are_those_that_are_published(engine: str, version: str | None, gpu: str, image: str) -> None:
+    weights = "q8_0" if engine == "llama.cpp" else None
+    ask = Ask(models=("llama3.1-8b",), gpus=(gpu,), num_gpus=1, engine=engine, engine_version=version, weights=weights)
+    result = launch(ask).result
+    assert image in (file_of(result, "docker.sh") or "").split()
+    (container,) = next(
+        one for one in yaml.safe_load_all(file_of(result, "kubernetes.yaml") or "") if one["kind"] == "Deployment"
+    )["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == image
+    # Its folder is not on the PATH of the image.
+    assert engine != "llama.cpp" or container["command"] == ["/app/llama-server"]
+
+
+def test_a_release_without_an_image_says_so() -> None:
+    answer = launch(Ask(models=("llama3.1-8b",), gpus=("mi300x",), tp=1, engine_version="0.10.2"))
+    assert file_of(answer.result, "docker.sh") is None
+    assert any("begins with v0.14.0" in text for text in answer.result.notes)
 
 
 # Replicas, machines and pairs
@@ -376,6 +552,24 @@ def pods_of(workload: dict[str, Any]) -> list[dict[str, Any]]:
         return [spec["template"]]
     group = spec["leaderWorkerTemplate"]
     return [group["leaderTemplate"], *[group["workerTemplate"]] * (group["size"] - 1)]
+
+
+def assert_served(pod: dict[str, Any], service: dict[str, Any]) -> None:
+    """Hold the first pod against what a server needs: shared memory, a port that it listens on, and probes of it."""
+    (container,) = pod["spec"]["containers"]
+    (port,) = (one["containerPort"] for one in container["ports"])
+    args = container["args"]
+    assert args[args.index("--port") + 1] == str(port)
+    assert [one["targetPort"] for one in service["spec"]["ports"]] == [port]
+    for probe in ("startupProbe", "readinessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/health", "port": port}
+    # Weights of hundreds of GB take a while.
+    assert container["startupProbe"]["periodSeconds"] * container["startupProbe"]["failureThreshold"] >= 1800
+    memory = {"name": "shm", "emptyDir": {"medium": "Memory"}}
+    assert memory in pod["spec"]["volumes"]
+    assert {one["name"]: one["mountPath"] for one in container["volumeMounts"]}["shm"] == "/dev/shm"  # noqa: S108 - in a pod
+    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["spec"]["volumes"]}
+    assert "HF_TOKEN" in {one["name"] for one in container["env"]}
 
 
 def gpus_of(pod: dict[str, Any]) -> int:

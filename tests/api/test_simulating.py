@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,6 +148,13 @@ def test_what_the_engine_rejects_is_counted_and_said(tmp_path: Path) -> None:
     found = simulate(tight, SimulationAsk(load=WorkloadAsk(file=str(trace))))
     if found.result.fits:
         assert found.result.completed + found.result.rejected == 3
+
+
+@pytest.mark.parametrize("way", [{"num_clients": 2}, {"requests_per_s": 1.0}, {"arrivals": "once"}])
+def test_a_load_of_which_nothing_is_admitted_ends(way: dict[str, Any]) -> None:
+    found = ran(WorkloadAsk(num_requests=5, input_tokens="9000", output_tokens="10", **way))
+    assert (found.completed, found.rejected, found.output_tokens_per_s) == (0, 5, 0)
+    assert found.loaded_output_tokens_per_s in {None, 0}
 
 
 def test_sessions_find_what_was_said_before_and_wait_for_it() -> None:

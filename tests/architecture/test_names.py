@@ -203,8 +203,8 @@ BARE = {
     **dict.fromkeys(
         words(
             "throughput_factor_low throughput_factor_high tpot_factor tpot_factor_low "
-            "tpot_factor_high ttft_factor e2e_factor usd_per_million_factor usd_per_million_factor_low "
-            "usd_per_million_factor_high"
+            "tpot_factor_high ttft_factor ttft_factor_low ttft_factor_high e2e_factor e2e_factor_low "
+            "e2e_factor_high usd_per_million_factor usd_per_million_factor_low usd_per_million_factor_high"
         ),
         "a ratio, by the contract",
     ),

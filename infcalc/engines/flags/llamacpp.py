@@ -36,6 +36,7 @@ FLAGS = (
     Flag(name="-fa", meaning="flash attention", default="auto", source=_SERVER),
     Flag(name="-md", meaning="GGUF file of the draft model", source=_SERVER),
     Flag(name="--draft-max", meaning="tokens that are drafted in a round", default="16", source=_SERVER),
+    Flag(name="-a", meaning="name of the model in requests", default="its path", source=_SERVER),
     Flag(name="--host", meaning="address to listen on", default="127.0.0.1", source=_SERVER),
     Flag(name="--port", meaning="port to listen on", default="8080", source=_SERVER),
 )

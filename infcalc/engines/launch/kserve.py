@@ -7,11 +7,12 @@ Source: KServe LLMInferenceService v1alpha2, commit aaac4e29.
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING, TypeAlias
 
 from infcalc.engines.launch.containers import RESOURCES, image_gap, image_of, is_path
-from infcalc.engines.launch.manifests import object_name
+from infcalc.engines.launch.manifests import object_name, plain
 from infcalc.engines.launch.server import server
 from infcalc.engines.launch.spec import Role
 from infcalc.units import GIB
@@ -42,6 +43,9 @@ _FIELDS = frozenset(
     }
 )
 """Options that a field of the service, or KServe itself, sets."""
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
+_NAME = re.compile(r"[\w ./:@+-]+")
+"""Fields of the service become words of a shell, after templates and variables in them are filled: none is in these."""
 
 
 def kserve_gap(spec: LaunchSpec) -> str:
@@ -50,6 +54,10 @@ def kserve_gap(spec: LaunchSpec) -> str:
         return f"KServe's LLMInferenceService runs vLLM, not {spec.engine}"
     if is_path(spec.model_id):
         return f"it takes a model of the hub or of a volume (pvc://), not the path {spec.model_id}"
+    if not _HUB_ID.fullmatch(spec.model_id):
+        return f"it takes the id of a model of the hub, and {spec.model_id!r} is none"
+    if spec.served_name and not _NAME.fullmatch(spec.served_name):
+        return f"it would fill in parts of the name {spec.served_name!r}: take letters, digits, spaces and ./:@+-_"
     if spec.vendor not in RESOURCES:
         return f"what Kubernetes calls a GPU of {spec.vendor} is not on record"
     return image_gap(spec)
@@ -97,7 +105,7 @@ def _pod(spec: LaunchSpec) -> Object:
     container: Object = {
         "name": "main",
         "image": image_of(spec),
-        "env": [{"name": ARGUMENTS, "value": arguments}],
+        "env": [{"name": ARGUMENTS, "value": plain(arguments)}],
         "resources": {"limits": {RESOURCES[spec.vendor]: str(spec.gpus_per_machine)}},
     }
     return {"containers": [container]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.engines.launch.spec import Drafter, Role
+from infcalc.engines.launch.vllm import listening
 from infcalc.engines.launch.want import Refusal, Want
 
 if TYPE_CHECKING:
@@ -44,10 +45,13 @@ def wants(spec: LaunchSpec) -> Iterator[Want | Refusal]:
     ):
         if asked:
             yield Refusal(text=f"llama.cpp has no option for it: {option} is left out")
-    if spec.host:
-        yield Want(flag="--host", value=spec.host, why="a container is reached from outside only on all addresses")
-    if spec.port is not None:
-        yield Want(flag="--port", value=spec.port, why=spec.why("port"))
+    yield from _named(spec)
+    yield from listening(spec)
+
+
+def _named(spec: LaunchSpec) -> Iterator[Want]:
+    if spec.served_name:
+        yield Want(flag="-a", value=spec.served_name, why=spec.why("served_name"))
 
 
 def _cache(spec: LaunchSpec) -> Iterator[Want | Refusal]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from infcalc.engines.launch.containers import RESOURCES, container_model, container_server, image_gap, image_of
 from infcalc.engines.launch.server import DEFAULT_PORTS, uses_ray
 from infcalc.engines.launch.spec import Role
+from infcalc.engines.launch.want import Address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 Object: TypeAlias = dict[str, object]
 _MOST_NAME = 40
 _NO_NAME = re.compile(r"[^a-z0-9]+")
-_LEADER = "$(LWS_LEADER_ADDRESS)"
+_LEADER = Address("$(LWS_LEADER_ADDRESS)")
 _INDEX = "$(LWS_WORKER_INDEX)"
 _FIRST_RANK = "--data-parallel-start-rank"
 _START_TRIES = 180
@@ -35,6 +36,17 @@ def object_name(text: str) -> str:
     if not name:
         return "model"
     return name if name[0].isalpha() else f"m-{name}"
+
+
+def plain(word: str) -> str:
+    """Return a word as Kubernetes hands it on: it would replace ``$(HF_TOKEN)`` in a name by the token itself.
+
+    Source: Kubernetes API, Container.args: a doubled ``$$`` stands for one.
+
+    >>> plain("$(HF_TOKEN)"), plain("a$$b"), plain(Address("$(LWS_LEADER_ADDRESS)"))
+    ('$$(HF_TOKEN)', 'a$$$$b', '$(LWS_LEADER_ADDRESS)')
+    """
+    return str(word) if isinstance(word, Address) else word.replace("$", "$$")
 
 
 def kubernetes_gap(spec: LaunchSpec) -> str:
@@ -160,8 +172,8 @@ def _pod(name: str, spec: LaunchSpec, one: Server, *, serving: bool = True) -> O
     container: Object = {
         "name": "server",
         "image": image_of(spec),
-        "command": list(one.program),
-        "args": list(one.words[len(one.program) :]),
+        "command": [plain(word) for word in one.program],
+        "args": [plain(word) for word in one.words[len(one.program) :]],
         "env": _environment(spec),
         "resources": {"limits": {RESOURCES[spec.vendor]: spec.gpus_per_machine}},
         "volumeMounts": mounts,

@@ -245,6 +245,9 @@ def docker_line(spec: LaunchSpec, machine: int = 0, *, first_gpu: int = 0) -> st
     words = ["docker", "run", "--rm", *_devices(spec, first_gpu), "--ipc=host"]
     words += ["--network=host"] if spec.num_machines > 1 else ["-p", f"{_port(one)}:{_port(one)}"]
     lines = [" ".join(quoted(word) for word in words)]
+    if spec.vendor == "AMD":
+        # By their numbers: not every image has groups of these names.
+        lines += [f'--group-add "$(getent group {name} | cut -d: -f3)"' for name in ("video", "render")]
     lines += _mounts(spec, one)
     entry, *rest = one.program
     lines.append(" ".join(quoted(word) for word in ("--entrypoint", entry, image_of(spec), *rest)))
@@ -258,7 +261,7 @@ def _port(one: Server) -> int:
 
 def _devices(spec: LaunchSpec, first_gpu: int) -> list[str]:
     if spec.vendor == "AMD":
-        return ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=video"]
+        return ["--device=/dev/kfd", "--device=/dev/dri"]
     numbers = ",".join(str(number) for number in range(first_gpu, first_gpu + spec.gpus_per_machine))
     return ["--gpus", f'"device={numbers}"']
 
@@ -269,7 +272,10 @@ def _mounts(spec: LaunchSpec, one: Server) -> list[str]:
     if folder is None:
         lines = ['-e HF_TOKEN -v "$HOME/.cache/huggingface:/root/.cache/huggingface"']
     else:
-        lines = [f"-v {quoted(f'{folder.outside}:{folder.inside}:ro')}"]
+        # A colon in a path would part it.
+        bound = f"type=bind,source={folder.outside},target={folder.inside},readonly"
+        short = f"{folder.outside}:{folder.inside}:ro"
+        lines = [f"--mount {quoted(bound)}" if ":" in folder.outside else f"-v {quoted(short)}"]
     if one.config_name:
         lines.append(f'-v "$PWD/{one.config_name}:/config/{one.config_name}:ro"')
     if spec.engine == "vllm" and spec.role is not Role.SERVER:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from infcalc.engines.flags.flag import Place
 from infcalc.engines.flags.table import has_flag, version_of
 from infcalc.engines.launch import llamacpp, sglang, tensorrt_llm, vllm
-from infcalc.engines.launch.want import Refusal, Want, written
+from infcalc.engines.launch.want import Address, Refusal, Want, written
 from infcalc.engines.rules import Since, at_version
 from infcalc.frozen import frozen
 
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from infcalc.engines.launch.spec import LaunchSpec
     from infcalc.engines.launch.want import Written
 
-HEAD = "$HEAD"
+HEAD = Address("$HEAD")
 """The address of a replica's first machine, which its user sets."""
-_PLACEHOLDERS = frozenset({HEAD, f"{HEAD}:20000"})
 _WANTS = {
     "vllm": vllm.wants,
     "sglang": sglang.wants,
@@ -78,7 +77,7 @@ def _put(target: dict[str, object], path: list[str], value: object) -> None:
     target[name] = value
 
 
-def server(spec: LaunchSpec, machine: int = 0, *, head: str = HEAD, config_folder: str = "") -> Server:
+def server(spec: LaunchSpec, machine: int = 0, *, head: Address = HEAD, config_folder: str = "") -> Server:
     """Return the process of one machine of a replica; ``head`` is the address of the first.
 
     ``config_folder`` is where the engine's YAML lies, with its slash.
@@ -123,7 +122,7 @@ def _under_slurm(spec: LaunchSpec) -> tuple[str, ...]:
     return ("srun", "--nodes", str(spec.num_machines), "--ntasks-per-node", each, "--mpi=pmix", "trtllm-llmapi-launch")
 
 
-def _machines(spec: LaunchSpec, machine: int, head: str) -> Iterator[Want | Refusal]:
+def _machines(spec: LaunchSpec, machine: int, head: Address) -> Iterator[Want | Refusal]:
     """Yield the options that differ by machine, where a replica spans several."""
     number = spec.num_machines
     if number == 1:
@@ -134,7 +133,9 @@ def _machines(spec: LaunchSpec, machine: int, head: str) -> Iterator[Want | Refu
         case "sglang":
             yield Want(flag="--nnodes", value=number, why=_spans(spec))
             yield Want(flag="--node-rank", value=machine, why=f"machine {machine} of 0 to {number - 1}")
-            yield Want(flag="--dist-init-addr", value=f"{head}:20000", why="where the ranks of machine 0 listen")
+            yield Want(
+                flag="--dist-init-addr", value=Address(f"{head}:20000"), why="where the ranks of machine 0 listen"
+            )
         case "llama.cpp":
             yield Refusal(
                 text=f"llama.cpp reaches {number} machines over RPC servers only, which are not written here: "
@@ -144,7 +145,7 @@ def _machines(spec: LaunchSpec, machine: int, head: str) -> Iterator[Want | Refu
             return
 
 
-def _vllm_machines(spec: LaunchSpec, machine: int, head: str) -> Iterator[Want]:
+def _vllm_machines(spec: LaunchSpec, machine: int, head: Address) -> Iterator[Want]:
     ranks = spec.parallelism
     if ranks.dp > 1 and spec.gpus_per_machine % (ranks.tp * ranks.pp) == 0:
         local = spec.gpus_per_machine // (ranks.tp * ranks.pp)
@@ -177,10 +178,10 @@ def uses_ray(spec: LaunchSpec) -> bool:
 def quoted(word: str) -> str:
     """Return a word as a shell takes it; only the address that its user sets is expanded.
 
-    >>> quoted("my model; rm -rf /"), quoted("$HEAD"), quoted("$HEAD2"), quoted("--tp-size")
-    ("'my model; rm -rf /'", '"$HEAD"', "'$HEAD2'", '--tp-size')
+    >>> quoted("my model; rm -rf /"), quoted(HEAD), quoted("$HEAD"), quoted("--tp-size")
+    ("'my model; rm -rf /'", '"$HEAD"', "'$HEAD'", '--tp-size')
     """
-    return f'"{word}"' if word in _PLACEHOLDERS else shlex.quote(word)
+    return f'"{word}"' if isinstance(word, Address) else shlex.quote(word)
 
 
 def shell_text(one: Server, *, before: str = "", after: str = "") -> str:

@@ -110,6 +110,10 @@ def _beside(spec: LaunchSpec) -> Iterator[Want | Refusal]:
         yield Refusal(text="TensorRT-LLM: no key for adapters is on record: --lora-rank is left out")
     if spec.text_only:
         yield Refusal(text="TensorRT-LLM has no option to leave pictures out: --text-only is left out")
+    if spec.served_name:
+        yield Refusal(
+            text="TensorRT-LLM: from which version on it takes a name is not on record: --served-name is left out"
+        )
     if spec.role is not Role.SERVER:
         yield Want(flag="cache_transceiver_config.backend", value="DEFAULT", why=spec.why("role"))
         if spec.role is Role.PREFILL:

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 Value: TypeAlias = str | int | float | bool | None
 
 
+class Address(str):
+    """An address that is not known here: a variable of the shell or of Kubernetes, which alone is expanded."""
+
+    __slots__ = ()
+
+
 @frozen
 class Want:
     """An option to write: its name, its value (None: a switch) and why."""
@@ -56,6 +62,8 @@ def text_of(value: Value) -> str:
     """
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, str):
+        return value
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 

@@ -20,10 +20,15 @@ _KEYS = (
     "tpot_factor_low",
     "tpot_factor_high",
     "ttft_factor",
+    "ttft_factor_low",
+    "ttft_factor_high",
     "e2e_factor",
+    "e2e_factor_low",
+    "e2e_factor_high",
     "usd_per_million_factor",
     "usd_per_million_factor_low",
     "usd_per_million_factor_high",
+    "gain_factor",
 )
 
 
@@ -78,13 +83,22 @@ def _now(one: WhatIfResult, where: str) -> str:
 
 
 def _best(one: WhatIfResult) -> str:
-    gains = [row for row in one.rows if row.verdict in {"pays", "may pay"} and row.e2e_factor is not None]
+    gains = [row for row in one.rows if row.verdict in {"pays", "may pay"} and row.gain_factor is not None]
     if not gains:
         return "nothing that was asked about pays here"
-    gains.sort(key=lambda row: row.e2e_factor or 0)
+    gains.sort(key=lambda row: -(row.gain_factor or 0))
     named = ", ".join(f"{row.feature} ({row.verdict})" for row in gains)
     return f"what helps, most first: {named}"
 
 
 def _times(value: object) -> str:
-    return f"{value:.2f}x" if isinstance(value, float) else "-"
+    """Return a factor as people read it.
+
+    >>> _times(1.234), _times(182.33), _times(0.00549), _times(None)
+    ('1.23x', '182x', '0.0055x', '-')
+    """
+    if not isinstance(value, float):
+        return "-"
+    if value >= 100:  # noqa: PLR2004 - three digits
+        return f"{value:.0f}x"
+    return f"{value:.2f}x" if value >= 0.1 else f"{value:.2g}x"  # noqa: PLR2004 - at least two digits

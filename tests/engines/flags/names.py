@@ -25,10 +25,23 @@ BESIDE = {
     "tensorrt-llm": (
         "--host --port speculative_config.num_nextn_predict_layers speculative_config.speculative_model_dir"
     ),
-    "llama.cpp": "--host --port",
+    "llama.cpp": "-a --host --port",
 }
 """Not in the reference. vLLM: arg_utils.py of 0.5.0 to 0.33.0; SGLang: server_args.py of 0.4.0 to 0.5.23; TensorRT-LLM:
 ``trtllm-serve`` of 0.18.2 and of 1.4, its blog on DeepSeek-R1; llama.cpp: the server's README."""
+
+
+BROUGHT = (
+    ("vllm", "--data-parallel-size", "0.8.2", "0.8.3"),
+    ("vllm", "--kv-offloading-size", "0.11.0", "0.11.1"),
+    ("vllm", "--decode-context-parallel-size", "0.10.1", "0.10.2"),
+    ("vllm", "--kv-transfer-config", "0.6.4", "0.6.5"),
+    ("vllm", "--language-model-only", "0.16.0", "0.17.0"),
+    ("sglang", "--attn-dp-size", "0.5.21", "0.5.22"),
+    ("sglang", "--dcp-size", "0.5.14", "0.5.15"),
+    ("sglang", "--disaggregation-mode", "0.4.4", "0.4.6"),
+)
+"""The last release read without an option, and the first with it: of the releases themselves, not of the table."""
 
 
 def names_in(text: str) -> frozenset[str]:

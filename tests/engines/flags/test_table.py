@@ -5,7 +5,7 @@ import pytest
 from infcalc.engines.flags.flag import Place
 from infcalc.engines.flags.table import FLAGS, first_known, has_flag, version_of, why_absent
 from infcalc.engines.rules import ENGINES
-from tests.engines.flags.names import BESIDE, REFERENCE, names_in
+from tests.engines.flags.names import BESIDE, BROUGHT, REFERENCE, names_in
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -36,20 +36,7 @@ def test_what_stands_beside_the_reference_is_in_the_table(engine: str) -> None:
     assert set(BESIDE[engine].split()) <= set(FLAGS[engine])
 
 
-@pytest.mark.parametrize(
-    ("engine", "name", "before", "since"),
-    [
-        # The last release read without the option, and the first with it.
-        ("vllm", "--data-parallel-size", "0.8.2", "0.8.3"),
-        ("vllm", "--kv-offloading-size", "0.11.0", "0.11.1"),
-        ("vllm", "--decode-context-parallel-size", "0.10.1", "0.10.2"),
-        ("vllm", "--kv-transfer-config", "0.6.4", "0.6.5"),
-        ("vllm", "--language-model-only", "0.16.0", "0.17.0"),
-        ("sglang", "--attn-dp-size", "0.5.21", "0.5.22"),
-        ("sglang", "--dcp-size", "0.5.14", "0.5.15"),
-        ("sglang", "--disaggregation-mode", "0.4.4", "0.4.6"),
-    ],
-)
+@pytest.mark.parametrize(("engine", "name", "before", "since"), BROUGHT)
 def test_releases_that_brought_an_option(engine: str, name: str, before: str, since: str) -> None:
     assert not has_flag(engine, name, version_of(engine, before))
     assert has_flag(engine, name, version_of(engine, since))
