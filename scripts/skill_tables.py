@@ -364,14 +364,15 @@ def pools() -> str:
     """Prefill and decode apart, against the best plain replicas on as many GPUs."""
     rows = []
     for prompt, answer, rate, prefill, decode, limit in (
-        (4000, 200, 20, 2, 2, 15),
-        (4000, 200, 20, 2, 2, 25),
+        (8000, 100, 10, 3, 1, 15),
+        (4000, 200, 16, 2, 2, 15),
+        (4000, 200, 16, 2, 2, 25),
         (1500, 300, 40, 1, 3, 15),
     ):
         found = ask(
             f"simulate {SMALL} -g h100 --prefill-replicas {prefill} --decode-replicas {decode} --rate {rate} "
-            f"--num-requests 400 --input-tokens {prompt} --output-tokens {answer} --no-requests "
-            f"--slo ttft=1s,tpot={limit}ms"
+            f"--num-requests 400 --input-tokens lognormal:mean={prompt},cv=1 "
+            f"--output-tokens lognormal:mean={answer},cv=1 --no-requests --slo ttft=1s,tpot={limit}ms"
         )
         share = ask(f"estimate {SMALL} -g h100 --rate {rate / 4} --input-tokens {prompt} --output-tokens {answer}")
         apart = found["disaggregation"]
