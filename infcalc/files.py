@@ -34,6 +34,7 @@ _MAX_CATALOG_BYTES = 8 * 2**20
 _PROJECT_OVERLAY = "infcalc.yaml"
 _SOURCES = ("models.yaml", "gpus.yaml", "efficiency.yaml")
 _COMPILED = "catalog.json"
+_SKILL = "skill-inference-optimization.md"
 _HERE = os.path.dirname(__file__)
 _HUB_EXTRA = "`pip install 'infcalc[hub]'` (in a checkout: `pip install '.[hub]'`)"
 _CONFIG, _SIDECAR, _INDEX = "config.json", "hf_quant_config.json", "model.safetensors.index.json"
@@ -205,6 +206,21 @@ def compile_shipped(folder: str, target: str) -> None:
 
     """
     write_text(target, _compile(folder, __version__)[1])
+
+
+def read_skill() -> str:
+    """Return the skill document: that of the wheel, or of the checkout.
+
+    Raises:
+        FileProblem: neither is there.
+
+    """
+    packed = os.path.join(_HERE, "data", _SKILL)
+    checkout = os.path.join(os.path.dirname(_HERE), "outputs", _SKILL)
+    path = next((place for place in (packed, checkout) if os.path.isfile(place)), None)
+    if path is None:
+        raise FileProblem("the skill document is missing", place=packed, hint="install infcalc again")
+    return _read_limited(path, MAX_TEXT_BYTES)
 
 
 def _read_document(path: str, place: str) -> Document:

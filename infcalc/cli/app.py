@@ -111,6 +111,11 @@ COMMANDS = (
     Command(name="show", question="What does it know of one model or GPU?", module="infcalc.cli.show"),
     Command(name="example", question="What can I ask? (commands to try, by question)", module="infcalc.cli.example"),
     Command(
+        name="skill",
+        question="How do I get from a symptom to a remedy? (a document, for people and language models)",
+        module="infcalc.cli.skill",
+    ),
+    Command(
         name="completion", question="Can my shell complete its commands and names?", module="infcalc.cli.completion"
     ),
 )
@@ -122,7 +127,7 @@ SECTIONS = (
     ("What does a mechanism save?", ("batching", "paging", "prefix-cache")),
     ("What shall I rent and run?", ("plan", "what-if", "launch")),
     ("Can I trust it?", ("compare", "calibrate", "validate", "lab")),
-    ("What does it know?", ("models", "gpus", "show", "example", "completion")),
+    ("What does it know?", ("models", "gpus", "show", "example", "skill", "completion")),
 )
 """The commands by what a reader wants to know, in the order of the help."""
 

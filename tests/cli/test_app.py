@@ -103,7 +103,7 @@ def test_a_command_asks_a_question_and_shows_an_example(command: object, capsys:
     assert "Example: infcalc " + name in " ".join(out.split())
 
 
-TEXTS = {"example", "completion"}
+TEXTS = {"example", "completion", "skill"}
 """Commands that answer with a text to copy, not with a result."""
 
 
