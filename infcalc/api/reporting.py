@@ -176,7 +176,6 @@ def own_plan(asked: PlanAsk) -> PlanAsk:
         allow=(),
         usd_per_hour=None,
         max_gpus=None,
-        num_confirmed=min(1, asked.num_confirmed),
         num_shown=1,
         from_naive=False,
     )

@@ -62,7 +62,8 @@ def _of_deployment(memory: MemoryResult, speed: SpeedResult, own: PlanResult) ->
         told.append(f"{_banded(plan.tpot_s)} per token")
     if plan.usd_per_month is not None:
         told.append(f"{plan.usd_per_month.value:,.0f} USD a month")
-    return f"{told[0]}: {', '.join(told[1:])}; {plan.certainty}." if told[1:] else f"{served}; {plan.certainty}."
+    sure = f"{plan.certainty}; {'closed form alone' if plan.confirmation is None else 'confirmed by simulation'}"
+    return f"{told[0]}: {', '.join(told[1:])}; {sure}." if told[1:] else f"{served}; {sure}."
 
 
 def _of_offer(own: PlanResult, best: PlanResult) -> str:

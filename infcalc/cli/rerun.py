@@ -46,7 +46,7 @@ def reruns(options: Mapping[str, Any], result: ReportResult) -> tuple[Rerun, ...
             _line("estimate", options, _share(options, result), without=("sweep", "slo")),
         ),
         *_curve(options, result),
-        ("plan, as deployed", _line("plan", options, load | _as_deployed(options, result), without=_CHOICE)),
+        ("plan, as deployed", _line("plan", options, load | _as_deployed(result), without=_CHOICE)),
         ("plan, of all on offer", _line("plan", options, load, without=_SPLIT)),
         ("the whole report", _line("report", options, {"output": options.get("output") or "capacity.html"})),
     ]
@@ -73,12 +73,12 @@ def _curve(options: Mapping[str, Any], result: ReportResult) -> list[tuple[str, 
     return [("estimate, of the curve", line)]
 
 
-def _as_deployed(options: Mapping[str, Any], result: ReportResult) -> dict[str, Any]:
-    """Return what pins the plan to the deployment's own kind, of which one is simulated and shown."""
-    confirm, ranks = options.get("confirm"), result.ranks
+def _as_deployed(result: ReportResult) -> dict[str, Any]:
+    """Return what pins the plan to the deployment's own kind."""
+    ranks = result.ranks
     split = {"gpu": [result.memory.gpu], "gpus": result.memory.num_gpus}
     split |= {name: getattr(ranks, name) for name in ("tp", "pp", "dp", "ep")}
-    return split | {"confirm": 1 if confirm is None else min(1, confirm), "top": 1}
+    return split | {"top": 1}
 
 
 def _line(command: str, options: Mapping[str, Any], values: Mapping[str, Any], *, without: tuple[str, ...] = ()) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 SERIES: Final = ("#2a78d6", "#1baf7a", "#eda100", "#4a3aa7", "#e34948", "#eb6834")
-SERIES_ON_DARK: Final = ("#5b9df0", "#1baf7a", "#eda100", "#a598f5", "#f0706f", "#eb8a5e")
+SERIES_ON_DARK: Final = ("#5b9df0", "#2fd09a", "#ffc24d", "#7d68e8", "#d43c3b", "#eb8a5e")
 """The same, where those on light would sink into a dark ground."""
 INK: Final = "#333333"
 GRID: Final = "#dddddd"

@@ -163,8 +163,10 @@ def plans(answer: Answer[ReportResult]) -> tuple[Block, ...]:
     own = plan_view.view(_part(answer, "plan", result.as_deployed))
     best = plan_view.view(_part(answer, "plan", result.plan))
     found: list[Block] = [_passage(f"As deployed: {own.verdict}"), *_chosen(result.as_deployed)]
-    if own.tables[0].rows:
-        found.append(replace(own.tables[0], title="As deployed, with as many replicas as the load takes"))
+    ranking, *others = own.tables
+    if ranking.rows:
+        found.append(replace(ranking, title="As deployed, with as many replicas as the load takes"))
+    found += [replace(table, title=f"As deployed: {table.title}") for table in others if table.rows]
     found += [_passage(f"On offer: {best.verdict}"), *_chosen(result.plan)]
     if result.plan.front:
         found += [_front_picture(result), _front(result.plan.front)]

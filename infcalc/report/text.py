@@ -41,7 +41,7 @@ def markdown_table(table: Table) -> str:
     head = "| " + " | ".join(_cell(column.heading) for column in table.columns) + " |"
     rule = "|" + "|".join("---" if column.left else "---:" for column in table.columns) + "|"
     lines = ["| " + " | ".join(_cell(text) for text in row) + " |" for row in cells(table)]
-    return "\n".join([f"**{table.title}**", "", head, rule, *lines])
+    return "\n".join([f"**{inline(table.title)}**", "", head, rule, *lines])
 
 
 def as_csv(view: View) -> str:

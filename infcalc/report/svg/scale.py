@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 _MARGIN = 0.06
 """Of the span of the values, free at both ends of an axis."""
-_FEWEST = 2
-_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_FEWEST = 3
+_STEPS = (1.0, 2.0, 2.5, 5.0)
 
 
 @frozen
@@ -38,10 +38,10 @@ class Scale:
     def ticks(self, most: int) -> tuple[float, ...]:
         """Return round values inside, from low to high, at most so many.
 
-        A logarithmic axis of less than a decade has even steps.
+        A logarithmic axis that is too short for powers of ten has even steps.
         """
         found = _decades(self.low, self.high, most) if self.logarithmic else ()
-        return found if len(found) >= _FEWEST else _even(self.low, self.high, most)
+        return found if len(found) >= _FEWEST else max(found, _even(self.low, self.high, most), key=len)
 
 
 def around(values: Iterable[float], start: float, end: float, *, logarithmic: bool = True) -> Scale:
@@ -82,16 +82,21 @@ def _decades(low: float, high: float, most: int) -> tuple[float, ...]:
 
 
 def _even(low: float, high: float, most: int) -> tuple[float, ...]:
-    """Return multiples of a round step.
+    """Return multiples of the finest round step of which there are not too many.
 
     >>> _even(0, 80, 5)
     (0.0, 20.0, 40.0, 60.0, 80.0)
     """
-    rough = (high - low) / max(1, most - 1)
-    if rough <= 0:
+    if high <= low:
         return (low,)
-    size = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * size for factor in _STEPS if factor * size >= rough * (1 - 1e-9))
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    return tuple(float(f"{number * step:.12g}") for number in range(first, last + 1))
+    size = 10.0 ** (math.floor(math.log10((high - low) / max(1, most))) - 1)
+    while True:
+        for factor in _STEPS:
+            step = factor * size
+            first, last = math.ceil(low / step - _TINY), math.floor(high / step + _TINY)
+            if last - first < most:
+                return tuple(float(f"{number * step:.12g}") for number in range(first, last + 1))
+        size *= 10
+
+
+_TINY = 1e-9
