@@ -74,8 +74,10 @@ def report(
         asked = replace(asked, num_users=DEFAULT_USERS)
     catalog = load(ask)
     (deployment,) = resolve(ask, catalog)
-    here = settled(terms, catalog)
-    here = replace(here, gpu_prices_usd=tuple(one for one in here.gpu_prices_usd if one[0] == deployment.gpu.name))
+    terms = settled(terms, catalog)
+    here = _priced(terms, {deployment.gpu.name})
+    named = {catalog.resolve("gpus", name) for name in asked.gpus_from}
+    others = {name for name, _ in terms.gpu_prices_usd} - ({deployment.gpu.name} - named if named else set())
     own = plan(own_ask(ask, deployment), own_plan(asked), terms=here, explain=True)
     share = share_of(asked, own.result)
     offer = offer_of(asked, share)
@@ -87,7 +89,7 @@ def report(
         swept = sweep_for(asked, speed.result, share) if sweep is None else sweep_text(sweep)
         along = parse_sweep(swept)
         curve = estimate(ask, _without(offer, along.variable), terms=here, sweep=along).result.sweep
-    best = plan(_free(ask), asked, terms=terms, progress=progress)
+    best = plan(_free(ask), asked, terms=_priced(terms, others), progress=progress)
     result = ReportResult(
         date=terms.today,
         version=__version__,
@@ -118,6 +120,11 @@ def report(
         explanations=_explained(("memory", filled), ("estimate", speed), ("roofline", bounds), ("as_deployed", own)),
         exit_code=_exit_code(filled, speed, own.result, best.result, limited=bool(asked.slo)),
     )
+
+
+def _priced(terms: Terms, names: set[str]) -> Terms:
+    """Return the terms with the prices of these GPUs alone: the others are of another part."""
+    return replace(terms, gpu_prices_usd=tuple(one for one in terms.gpu_prices_usd if one[0] in names))
 
 
 def _check_single(ask: Ask) -> None:

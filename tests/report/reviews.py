@@ -41,7 +41,7 @@ CASES: dict[str, tuple[Ask, PlanAsk]] = {
     ),
     "unmeasured": (Ask(models=("llama3-8b",), gpus=("mi300x",), num_gpus=1), PlanAsk(gpus_from=_FEW, num_confirmed=0)),
 }
-"""By users and by rate, of what does not fit, of what no number of replicas is quick enough for, without measurements."""
+"""By users, by rate, of what does not fit, of what no number of replicas is quick enough for, of an unmeasured GPU."""
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -169,7 +169,7 @@ def test_who_cannot_see_it_is_told(name: str) -> None:
     levels = [int(node.tag[1]) for node in tree.iter() if re.fullmatch(r"h[1-6]", node.tag)]
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
 def test_every_colour_of_the_page_has_a_name_and_every_class_of_a_drawing_a_look() -> None:

@@ -175,7 +175,12 @@ def test_formulas_stand_under_the_keys_of_the_result() -> None:
     (table,) = sections("users")["formulas"].blocks
     assert isinstance(table, Table)
     quantities = {str(row["quantity"]) for row in table.rows}
-    assert {"memory.kv_pool_bytes", "estimate.tpot_s", "roofline.flop_per_byte", "as_deployed.usd_per_month"} <= quantities
+    assert {
+        "memory.kv_pool_bytes",
+        "estimate.tpot_s",
+        "roofline.flop_per_byte",
+        "as_deployed.usd_per_month",
+    } <= quantities
 
 
 def test_no_commands_no_section_of_them() -> None:

@@ -104,7 +104,9 @@ def test_points_of_the_roofline_stand_on_the_roof() -> None:
 def test_the_batch_of_the_load_is_marked_on_the_roofline() -> None:
     result = review_of("users").result
     drawing = drawn("users", "roofline")
-    label = next(str(text.children[0]) for text in of_class(drawing, "text", "strong") if str(text.children[0])[0] == "b")
+    label = next(
+        str(text.children[0]) for text in of_class(drawing, "text", "strong") if str(text.children[0])[0] == "b"
+    )
     assert label == f"b{round(result.estimate.batch)}"
 
 
