@@ -14,6 +14,7 @@ from infcalc.api.costing import Terms, settled
 from infcalc.api.deployment import Ask, load, resolve
 from infcalc.api.figures import bands_of
 from infcalc.api.filling import memory
+from infcalc.api.objectives import parse_slo
 from infcalc.api.offer import Offer
 from infcalc.api.plan_ask import DEFAULT_SLO, DEFAULT_USERS, PlanAsk, check_plan
 from infcalc.api.plan_demand import slo_text
@@ -90,12 +91,14 @@ def report(
         along = parse_sweep(swept)
         curve = estimate(ask, _without(offer, along.variable), terms=here, sweep=along).result.sweep
     best = plan(_free(ask), asked, terms=_priced(terms, others), progress=progress)
+    slo = asked.slo or parse_slo(tuple(DEFAULT_SLO.split(",")))
     result = ReportResult(
         date=terms.today,
         version=__version__,
         load=load_words(asked, speed.result),
         share_per_replica=share,
-        limits=slo_text(asked.slo) if asked.slo else DEFAULT_SLO,
+        limits=slo_text(slo),
+        slo=slo,
         verdict=verdict(filled.result, speed.result, own.result, best.result),
         ranks=deployment.parallelism,
         memory=filled.result,
@@ -268,7 +271,19 @@ def _explained(*parts: tuple[str, Answer[Any]]) -> tuple[Explanation, ...]:
 
 def _of_both(texts: list[str], own: Iterable[str]) -> tuple[str, ...]:
     """Return texts of all parts, and those that only the plan of the deployment's own kind has under its name."""
-    return distinct([*texts, *(f"as deployed: {text}" for text in own if text not in texts)])
+    return distinct([*_told_once(texts), *(f"as deployed: {text}" for text in own if text not in texts)])
+
+
+def _told_once(texts: list[str]) -> list[str]:
+    """Return the texts, of several that tell in their own words what does not fit the first alone."""
+    found: dict[str, str] = {}
+    for text in texts:
+        who, mark, _ = text.partition(_UNFIT)
+        found.setdefault(f"{who}{mark}" if mark else text, text)
+    return list(found.values())
+
+
+_UNFIT = " does not fit on "
 
 
 def _inputs(parts: Iterable[Answer[Any]], *, given_users: bool) -> tuple[Input, ...]:

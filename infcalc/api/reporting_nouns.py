@@ -9,6 +9,7 @@ from infcalc.frozen import frozen
 if TYPE_CHECKING:
     from infcalc.api.bounds import RooflineResult
     from infcalc.api.filling import MemoryResult
+    from infcalc.api.objectives import Objective
     from infcalc.api.plan_nouns import PlanResult
     from infcalc.api.speed import SpeedResult
     from infcalc.api.sweeping import Curve
@@ -57,6 +58,8 @@ class ReportResult:
     """Users, or requests per second, of ``estimate``."""
     limits: str
     """What the load must keep to, as ``--slo`` writes it."""
+    slo: tuple[Objective, ...]
+    """The same, each limit by itself."""
     verdict: tuple[str, ...]
     """Two sentences: the deployment, and the best plan."""
     ranks: Parallelism

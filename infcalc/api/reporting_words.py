@@ -31,7 +31,7 @@ def load_words(asked: PlanAsk, speed: SpeedResult) -> str:
 
 def _tokens(text: str | None, mean: float) -> str:
     if text is not None and not text.strip().isdigit():
-        return f"{text} tokens"
+        return f"{mean:,.0f} tokens on average ({text})"
     return f"{mean:,.0f} tokens"
 
 
@@ -68,7 +68,7 @@ def _of_deployment(memory: MemoryResult, speed: SpeedResult, own: PlanResult) ->
 
 def _of_offer(own: PlanResult, best: PlanResult) -> str:
     if not best.plans:
-        return f"Of all on offer: {best.text}."
+        return f"{best.text[:1].upper()}{best.text[1:]}."
     if own.plans and _same(own.plans[0], best.plans[0]):
         return f"By {best.objective}, nothing on offer is better than this deployment."
     return f"Best by {best.objective} of all on offer: {best.text}."

@@ -12,6 +12,7 @@ from infcalc.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
+    from infcalc.api.filling import MemoryResult
     from infcalc.api.offer import Figure
     from infcalc.api.reporting_nouns import ReportResult
     from infcalc.report.document import Block
@@ -86,14 +87,7 @@ def _verdict(result: ReportResult) -> tuple[Block, ...]:
 def _tiles(result: ReportResult) -> tuple[Tile, ...]:
     memory, speed = result.memory, result.estimate
     own = result.as_deployed.plans[0] if result.as_deployed.plans else None
-    found = [
-        Tile(
-            name="KV cache of a GPU",
-            value=format_bytes(memory.kv_pool_bytes),
-            note=f"{format_bytes(memory.kv_pool_bytes_low)} to {format_bytes(memory.kv_pool_bytes_high)}; "
-            f"{memory.sequences:,} sequences of {memory.context_tokens:,} tokens",
-        )
-    ]
+    found = [_room(memory)]
     if speed.ttft_s is not None:
         found.append(_timed("First token", speed.ttft_s))
     if speed.tpot_s is not None:
@@ -105,12 +99,30 @@ def _tiles(result: ReportResult) -> tuple[Tile, ...]:
     if own is not None:
         if own.usd_per_month is not None:
             usd = f"{own.usd_per_month.value:,.0f} USD"
-            found.append(Tile(name="A month", value=usd, note=f"{own.total_gpus:,} GPUs as deployed"))
+            found.append(
+                Tile(
+                    name="A month",
+                    value=usd,
+                    note=f"{own.total_gpus:,} {'GPU' if own.total_gpus == 1 else 'GPUs'} as deployed",
+                )
+            )
         per_million = own.usd_per_million_output_tokens
         if per_million is not None:
             note = f"{per_million.low:,.2f} to {per_million.high:,.2f}"
             found.append(Tile(name="A million output tokens", value=f"{per_million.value:,.2f} USD", note=note))
     return tuple(found)
+
+
+def _room(memory: MemoryResult) -> Tile:
+    """Return what is there for KV; where the deployment does not fit, what is not."""
+    low, high = memory.kv_pool_bytes_low, memory.kv_pool_bytes_high
+    if not memory.fits:
+        low, high = memory.missing_bytes_low, memory.missing_bytes_high
+        note = f"{format_bytes(low)} to {format_bytes(high)}, for one sequence of {memory.needed_tokens:,} tokens"
+        return Tile(name="Missing on each GPU", value=format_bytes(memory.missing_bytes), note=note)
+    held = f"{memory.sequences:,} sequences of {memory.context_tokens:,} tokens"
+    note = f"{format_bytes(low)} to {format_bytes(high)}; {held}"
+    return Tile(name="KV cache of a GPU", value=format_bytes(memory.kv_pool_bytes), note=note)
 
 
 def _timed(name: str, figure: Figure) -> Tile:

@@ -23,6 +23,7 @@ from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
+    from infcalc.api.objectives import Objective
     from infcalc.api.plan_nouns import FrontPoint, PlanResult
     from infcalc.api.reporting_nouns import ReportResult
     from infcalc.report.document import Block
@@ -133,13 +134,12 @@ def _curves(result: ReportResult) -> list[Block]:
     if curve is None:
         return []
     found: list[Block] = []
-    own = result.as_deployed.plans[0].slo if result.as_deployed.plans else ()
     for quantity, what in _TIMES:
         if all(getattr(point, quantity) is None for point in curve.points):
             continue
         limits = tuple(
-            Limit(limit_s=one.limit_s, name=f"{one.name} {format_seconds(one.limit_s)}")
-            for one in own
+            Limit(limit_s=one.limit, name=f"{_named(one)} {format_seconds(one.limit)}")
+            for one in result.slo
             if one.quantity == quantity
         )
         shown = Shown(quantity=quantity, axis=f"{what} (logarithmic)", limits=limits, value=result.share_per_replica)
@@ -155,6 +155,11 @@ def _curves(result: ReportResult) -> list[Block]:
         )
         found.append(picture)
     return found
+
+
+def _named(objective: Objective) -> str:
+    name = objective.quantity.removesuffix("_s")
+    return name if objective.statistic == "mean" else f"{name}-{objective.statistic}"
 
 
 def plans(answer: Answer[ReportResult]) -> tuple[Block, ...]:
