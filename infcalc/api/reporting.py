@@ -20,7 +20,7 @@ from infcalc.api.plan_ask import DEFAULT_SLO, DEFAULT_USERS, PlanAsk, check_plan
 from infcalc.api.plan_demand import slo_text
 from infcalc.api.planning import plan
 from infcalc.api.reporting_nouns import BandLine, ReportResult
-from infcalc.api.reporting_words import load_words, verdict
+from infcalc.api.reporting_words import load_words, unpriced, verdict
 from infcalc.api.speed import SpeedResult, estimate
 from infcalc.api.sweeping import Sweep, Variable, parse_sweep, sweep_text
 from infcalc.errors import UsageError
@@ -310,4 +310,5 @@ def _exit_code(
 ) -> int:
     if filled.exit_code or speed.exit_code:
         return filled.exit_code or speed.exit_code
-    return _NOT_MET if not best.feasible or (limited and not own.feasible) else 0
+    missed = limited and not own.feasible and not unpriced(own)
+    return _NOT_MET if missed or not best.feasible else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from infcalc.planning.nouns import Miss
 from infcalc.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def _of_deployment(memory: MemoryResult, speed: SpeedResult, own: PlanResult) ->
         missing = max(memory.missing_bytes, speed.missing_bytes)
         return f"{where} does not fit: {format_bytes(missing)} per GPU are missing."
     who = _who(own)
+    if not own.plans and unpriced(own):
+        return f"{where} fits; how many replicas {who} take is not weighed, for {own.rejected[0].reason}."
     if not own.plans:
         reason = own.rejected[0].reason if own.rejected else own.text
         return f"{where} fits, but no number of such replicas keeps the limits for {who}: {reason}."
@@ -64,6 +67,11 @@ def _of_deployment(memory: MemoryResult, speed: SpeedResult, own: PlanResult) ->
         told.append(f"{plan.usd_per_month.value:,.0f} USD a month")
     sure = f"{plan.certainty}; {'closed form alone' if plan.confirmation is None else 'confirmed by simulation'}"
     return f"{told[0]}: {', '.join(told[1:])}; {sure}." if told[1:] else f"{served}; {sure}."
+
+
+def unpriced(own: PlanResult) -> bool:
+    """Return whether the deployment's own kind was not weighed, for want of a price."""
+    return bool(own.rejected) and all(one.kind is Miss.PRICE for one in own.rejected)
 
 
 def _of_offer(own: PlanResult, best: PlanResult) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from infcalc.planning.nouns import Miss
 from infcalc.report import review_parts as parts
 from infcalc.report import review_sources as sources
 from infcalc.report.document import Command, Commands, Document, Passage, Points, Section, Status, Tile, Tiles
@@ -67,7 +68,9 @@ def _statuses(result: ReportResult) -> tuple[Status, ...]:
         many = f"{number:,} replicas" if number > 1 else "1 replica"
         found.append(Status(text=f"limits kept with {many}", good=True))
     elif fits:
-        found.append(Status(text="limits not kept", good=False))
+        rejected = result.as_deployed.rejected
+        unpriced = rejected and all(one.kind is Miss.PRICE for one in rejected)
+        found.append(Status(text="not weighed without a price" if unpriced else "limits not kept", good=False))
     if not result.plan.feasible:
         found.append(Status(text="no plan on offer", good=False))
     return tuple(found)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _CHART_WIDTH = 78
 """Characters of a drawing in letters."""
+_MOST_ROWS = 30
+"""Of a front: for many replicas each number of them is a plan of its own."""
 _TIMES = (("tpot_s", "time per token"), ("ttft_s", "time to first token"))
 
 
@@ -200,8 +202,9 @@ def _front_picture(result: ReportResult) -> Picture:
 
 
 def _front(points: tuple[FrontPoint, ...]) -> Table:
+    first = f" (the first {_MOST_ROWS} of {len(points)}; JSON has all)" if len(points) > _MOST_ROWS else ""
     return Table(
-        title="The front: no plan is cheaper and quicker",
+        title=f"The front: no plan is cheaper and quicker{first}",
         columns=(
             Column(key="number", heading="#"),
             Column(key="what", heading="plan", left=True),
@@ -223,7 +226,7 @@ def _front(points: tuple[FrontPoint, ...]) -> Table:
                 "ttft_s": one.ttft_s,
                 "tpot_s": one.tpot_s,
             }
-            for number, one in enumerate(points, start=1)
+            for number, one in enumerate(points[:_MOST_ROWS], start=1)
         ),
     )
 

@@ -213,7 +213,8 @@ def behind_steps(work: Work, room_tokens: float, used: float, *, at_random: bool
 
     ``at_random``: it also waits for the rest of the step under way, which is not counted here.
     """
-    used = min(used, _NEARLY_ONE)
+    # A prompt of a token or two may add less than nothing to the step that it joins: it takes no room then.
+    used = min(max(used, 0.0), _NEARLY_ONE)
     each = max(1.0, work.prompt_tokens / room_tokens)
     side = max(1.0, room_tokens / work.prompt_tokens)
     power = math.sqrt(2 * (side + 1)) - 1

@@ -99,6 +99,15 @@ def test_limits_that_are_not_kept_are_a_document_with_exit_4(capsys: Capture) ->
     assert infcalc(capsys, "report", *QUICK, "--require", "memory.sequences>=1").code == 0
 
 
+def test_without_a_price_of_the_gpu_it_says_so_and_takes_one(capsys: Capture) -> None:
+    few = ("-m", "llama3-8b", "-g", "a30", "-n", "1", "--users", "4", "--slo", "tpot-p95=100ms")
+    ran = infcalc(capsys, "report", *QUICK, *few)
+    assert ran.code == 0
+    assert "**not weighed without a price**" in ran.out
+    assert "how many replicas 4 users take is not weighed, for no price of a30 is known" in ran.out
+    assert "**limits kept with 1 replica**" in infcalc(capsys, "report", *QUICK, *few, "--price", "a30=0.5").out
+
+
 def test_prices_of_one_gpu_and_of_others_are_used_without_a_warning(capsys: Capture) -> None:
     ran = infcalc(capsys, "report", *QUICK, "--price", "a100-80gb=1", "--price", "h100=2", "--json")
     result = json.loads(ran.out)["result"]
@@ -132,6 +141,7 @@ CASES = {
         "0.2",
     ),
     "experts": ("-m", "qwen3-30b-a3b", "-g", "h100", "--tp", "1", "--dp", "2", "--ep", "2", "--users", "40"),
+    "experts at a rate": ("-m", "qwen3-30b-a3b", "-g", "h100", "-n", "2", "--engine", "sglang", "--rate", "5"),
     "another sweep": ("-m", "llama3-8b", "-g", "h100", "--sweep", "tp=1,2,4,3", "--rate", "4", "--allow", "fp8"),
     "a price and a budget": ("--price", "2.5", "--budget", "90000/month", "--api-price", "in=0.5,out=1.5"),
     "too large": ("-n", "1"),

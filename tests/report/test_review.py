@@ -183,6 +183,15 @@ def test_formulas_stand_under_the_keys_of_the_result() -> None:
     } <= quantities
 
 
+def test_a_long_front_is_cut_and_says_so() -> None:
+    answer = review_of("users")
+    front = answer.result.plan.front[:1] * 35
+    result = replace(answer.result, plan=replace(answer.result.plan, front=front))
+    (table,) = (one for one in tables(review(replace(answer, results=(result,)))) if one.title.startswith("The front"))
+    assert table.title == "The front: no plan is cheaper and quicker (the first 30 of 35; JSON has all)"
+    assert [row["number"] for row in table.rows] == list(range(1, 31))
+
+
 def test_no_commands_no_section_of_them() -> None:
     answer = review_of("users")
     bare = replace(answer, results=(replace(answer.result, reruns=()),))
