@@ -185,7 +185,7 @@ def _chosen(result: PlanResult) -> list[Block]:
     if not result.plans:
         return []
     best = result.plans[0]
-    line = Command(purpose="The engine's command for it:", line=best.launch_command)
+    line = Command(purpose="To start it:", line=best.launch_command)
     return [_passage(f"What binds it: {best.binding_constraint}"), Commands(commands=(line,))]
 
 
