@@ -48,6 +48,8 @@ _CURRENT_FROM: dict[str, tuple[int, ...] | None] = {
     "autoawq": None,
 }
 _AT_RATE = ("ttft_s", "tpot_s")
+ALL = "all"
+"""Class of all measured runs together."""
 _SEPARATOR = ", "
 _WIDE = (0.6, 1.6)
 """Of what no class was measured for: as wide as the widest sixth of all errors is far."""
@@ -121,8 +123,7 @@ def band(kind: str, quantity: str, value: float, *, at_rate: bool = False) -> tu
     Of the narrowest class around it that enough was measured of. ``at_rate``: of requests that come at a rate, whether
     or not the server keeps up; times then spread more, for near saturation a small error is a long queue.
     """
-    bands = BANDS.get(table_of(quantity, at_rate=at_rate), {})
-    low, high = next((bands[name] for name in pools(kind) if name in bands), _WIDE)
+    _, (low, high) = drawn_from(kind, table_of(quantity, at_rate=at_rate))
     return value * low, value * high
 
 
@@ -137,6 +138,19 @@ def typical(kind: str, quantity: str, *, at_rate: bool = False) -> float:
     rows = PEERS.get(table_of(quantity, at_rate=at_rate), {})
     name = next((name for name in pools(kind) if name in rows), None)
     return 1.0 if name is None else rows[name][2][SHARES.index(0.5)]
+
+
+def drawn_from(kind: str, table: str) -> tuple[str, tuple[float, float]]:
+    """Return the class whose runs the bands of ``kind`` are drawn from, and low and high over what is predicted.
+
+    ``table`` as :func:`table_of` names it. The class is ``all`` where the runs are those of all classes, and empty
+    where nothing of the kind was measured.
+
+    >>> drawn_from("NVIDIA dense, uncalibrated, current engine", "tpot_s")[0]
+    'NVIDIA dense'
+    """
+    bands = BANDS.get(table, {})
+    return next(((name or ALL, bands[name]) for name in pools(kind) if name in bands), ("", _WIDE))
 
 
 def request_band(e2e_s: float, first: tuple[float, float, float], each: tuple[float, float]) -> tuple[float, float]:

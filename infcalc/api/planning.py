@@ -421,7 +421,7 @@ def _notes(field: Field, result: PlanResult) -> list[str]:
             "law of that spread; the simulator's are those of requests"
         ),
         *_of_odds(field, result),
-        f"{result.num_candidates:,} candidates of {result.num_setups:,} setups weighed",
+        f"{result.num_candidates:,} candidates of {result.num_setups:,} {_setups(result.num_setups)} weighed",
         f"a month has {HOURS_PER_MONTH:.0f} hours",
     ]
     if field.num_spare:
@@ -473,3 +473,7 @@ def _of_odds(field: Field, result: PlanResult) -> list[str]:
 
 def _warnings(result: PlanResult) -> list[str]:
     return [] if result.feasible else [result.text]
+
+
+def _setups(number: int) -> str:
+    return "setup" if number == 1 else "setups"

@@ -109,6 +109,16 @@ def parse_sweep(text: str) -> Sweep:
     return Sweep(variable=variable, values=values)
 
 
+def sweep_text(sweep: Sweep) -> str:
+    """Return a sweep as :func:`parse_sweep` reads it, with each of its values.
+
+    >>> sweep_text(parse_sweep("rate=0.5..2"))
+    'rate=0.5,1,2'
+    """
+    texts = (f"{value:.0f}" if value == int(value) else f"{value:.9f}".rstrip("0") for value in sweep.values)
+    return f"{sweep.variable}={','.join(texts)}"
+
+
 def _values(part: str, *, whole: bool) -> list[float]:
     match = _RANGE.match(part)
     if match is None:

@@ -84,6 +84,11 @@ COMMANDS = (
         module="infcalc.cli.what_if",
     ),
     Command(
+        name="report",
+        question="Can I hand all of it to a review? (one page or Markdown: memory, speed, plans, prices)",
+        module="infcalc.cli.report",
+    ),
+    Command(
         name="launch",
         question="What do I paste to start it, and why each option?",
         module="infcalc.cli.launch",
@@ -125,7 +130,7 @@ SECTIONS = (
     ("How fast is it, and what bounds it?", ("roofline", "estimate", "speculate")),
     ("What happens under load?", ("workload", "simulate")),
     ("What does a mechanism save?", ("batching", "paging", "prefix-cache")),
-    ("What shall I rent and run?", ("plan", "what-if", "launch")),
+    ("What shall I rent and run?", ("plan", "what-if", "report", "launch")),
     ("Can I trust it?", ("compare", "calibrate", "validate", "lab")),
     ("What does it know?", ("models", "gpus", "show", "example", "skill", "completion")),
 )

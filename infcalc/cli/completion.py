@@ -69,7 +69,7 @@ def complete(instruction: str) -> int:
 
 
 def among(kind: str) -> Callable[[str], list[str]]:
-    """Return a completer of the names of a kind: ``models``, ``gpus``, ``engines`` or ``formats``."""
+    """Return a completer of the names of a kind: ``models``, ``gpus``, ``engines``, ``formats`` or ``papers``."""
 
     # typer hands over what the parameter's name asks for.
     def names(incomplete: str) -> list[str]:
@@ -83,6 +83,10 @@ def _names(kind: str) -> Sequence[str]:
         from infcalc.cli.render import Format  # noqa: PLC0415
 
         return tuple(Format)
+    if kind == "papers":
+        from infcalc.cli.paper import Paper  # noqa: PLC0415
+
+        return tuple(Paper)
     from infcalc.api.listing import names_of  # noqa: PLC0415 - only where names are asked for
 
     return names_of(kind)

@@ -962,3 +962,17 @@ OUTPUT = (
         group="Output",
     ),
 )
+
+DOCUMENT = (
+    Option(
+        name="format",
+        flags=("--format",),
+        kind=_Text,
+        default=None,
+        help="html, markdown or json. [by the ending of --output: .html, .md, .json; on the screen markdown]",
+        group="Output",
+        completes="papers",
+    ),
+    *(option for option in OUTPUT if option.name in {"json", "output", "require"}),
+)
+"""Of a command that writes a document: every figure in it is explained anyway."""

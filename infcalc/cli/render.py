@@ -44,18 +44,29 @@ def render(
 
     """
     form = chosen_format(options)
-    _read_gates(options)
+    read_gates(options)
     output = options.get("output")
     if form is Format.PLOT:
         _plot(plot, output, answer.command)
-        _warn(answer.warnings)
+        warn(answer.warnings)
     elif form is Format.JSON:
         from infcalc.report.as_json import as_json  # noqa: PLC0415 - start-up
 
-        _write(as_json(answer), output)
+        write(as_json(answer), output)
     else:
         _show(view(), form, output)
-        _warn(answer.warnings)
+        warn(answer.warnings)
+    return gated(answer, options)
+
+
+def gated(answer: Answer[Any], options: Mapping[str, Any]) -> int:
+    """Return the exit code of an answer that was written, where all gates of ``--require`` hold.
+
+    Raises:
+        ObjectiveNotMet: one does not hold.
+        DoesNotFit: the same, where the answer is that the deployment does not fit.
+
+    """
     if options.get("require"):
         from infcalc.cli.require import check  # noqa: PLC0415 - start-up
         from infcalc.report.as_json import document  # noqa: PLC0415
@@ -79,7 +90,7 @@ def check_way_out(options: Mapping[str, Any], command: str) -> None:
 
     """
     form, output = chosen_format(options), options.get("output")
-    _read_gates(options)
+    read_gates(options)
     if form is Format.PLOT:
         _plot_file(output, command)
     if output is not None:
@@ -88,8 +99,13 @@ def check_way_out(options: Mapping[str, Any], command: str) -> None:
         check_target(output)
 
 
-def _read_gates(options: Mapping[str, Any]) -> None:
-    """Tell of a gate that cannot be read before anything is written."""
+def read_gates(options: Mapping[str, Any]) -> None:
+    """Tell of a gate that cannot be read before anything is written.
+
+    Raises:
+        UsageError: there is one.
+
+    """
     if options.get("require"):
         from infcalc.cli.require import read_gate  # noqa: PLC0415 - start-up
 
@@ -122,15 +138,15 @@ def _show(view: View, form: Format, output: str | None) -> None:
 
     match form:
         case Format.CSV:
-            _write(text.as_csv(view), output)
+            write(text.as_csv(view), output)
         case Format.MARKDOWN:
-            _write(text.markdown(view), output)
+            write(text.markdown(view), output)
         case _ if output is None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
             from infcalc.report.terminal import show  # noqa: PLC0415 - start-up: rich only for a terminal
 
             show(view, sys.stdout)
         case _:
-            _write(text.plain(view), output)
+            write(text.plain(view), output)
 
 
 def _plot(plot: Callable[[str], None] | None, output: str | None, command: str) -> None:
@@ -146,7 +162,13 @@ def _plot_file(output: str | None, command: str) -> str:
     return output
 
 
-def _write(text: str, output: str | None) -> None:
+def write(text: str, output: str | None) -> None:
+    """Write text to a file, and say so, or to the screen.
+
+    Raises:
+        FileProblem: the file cannot be written.
+
+    """
     if output is None:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -157,6 +179,7 @@ def _write(text: str, output: str | None) -> None:
     sys.stderr.write(f"wrote {output}\n")
 
 
-def _warn(warnings: tuple[str, ...]) -> None:
+def warn(warnings: tuple[str, ...]) -> None:
+    """Say what could mislead, apart from the answer."""
     for warning in warnings:
         sys.stderr.write(f"warning: {warning}\n")

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.errors import UsageError
-from infcalc.report.plots import canvas, colours, finish
+from infcalc.report.palette import GRID, INK, colours
+from infcalc.report.plots import canvas, finish
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
     from infcalc.api.paging_waste import PagingResult
     from infcalc.api.prefix_hits import PrefixCacheResult
 
-_FREE = "#dddddd"
+_FREE = GRID
 _LABELLED = 4.0
 """Per cent of the pool: shorter pieces have no room for their number."""
 
@@ -46,7 +47,7 @@ def plot_paging(answer: Answer[PagingResult], path: str) -> None:
         widths = [100 * share for share in shares]
         drawn = axes.barh(range(len(bars)), widths, left=ends, color=colour, label=label)
         texts = [f"{width:.1f}" if width > _LABELLED else "" for width in widths]
-        axes.bar_label(drawn, labels=texts, label_type="center", color="#333333" if colour == _FREE else "white")
+        axes.bar_label(drawn, labels=texts, label_type="center", color=INK if colour == _FREE else "white")
         ends = [end + width for end, width in zip(ends, widths, strict=True)]
     axes.set_yticks(range(len(bars)), names)
     axes.invert_yaxis()
@@ -89,7 +90,7 @@ def plot_prefix_cache(answer: Answer[PrefixCacheResult], path: str) -> None:
         )
         axes.axhline(100 * bound, color=colour, linewidth=0.9, linestyle="--", label=f"bound {100 * bound:.1f} %")
     if result.max_tokens:
-        axes.axvline(result.max_tokens, color="#333333", linewidth=0.9, linestyle=":", label="size of this cache")
+        axes.axvline(result.max_tokens, color=INK, linewidth=0.9, linestyle=":", label="size of this cache")
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(lambda size, _position: f"{size:,.0f}")

@@ -6,7 +6,8 @@ import math
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from infcalc.report.plots import canvas, colours, finish
+from infcalc.report.palette import ALERT, GREY, INK, colours
+from infcalc.report.plots import canvas, finish
 from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from infcalc.api.speed import SpeedResult
     from infcalc.api.sweeping import Curve, SweepPoint
 
-_INK = "#333333"
 _MS = 1e3
 _FOUR_DIGITS = 1000
 _MARGIN = 0.08
@@ -70,14 +70,14 @@ def _curve(axes: Any, curve: Curve, colour: str, label: str) -> None:  # noqa: A
     for point in points:
         if point.value == curve.knee:
             spot = ([point.output_tokens_per_s.value], [_ms(point, "value")])
-            axes.scatter(*spot, s=130, facecolor="none", edgecolor=_INK, linewidth=1.4, zorder=4, label=_knee(curve))
+            axes.scatter(*spot, s=130, facecolor="none", edgecolor=INK, linewidth=1.4, zorder=4, label=_knee(curve))
     unstable = [point for point in points if not point.stable]
     if unstable:
         axes.scatter(
             [point.output_tokens_per_s.value for point in unstable],
             [_ms(point, "value") for point in unstable],
             marker="x",
-            color="#e34948",
+            color=ALERT,
             zorder=4,
             label="unstable",
         )
@@ -101,7 +101,7 @@ def _labels(figure: Any, axes: Any, curve: Curve) -> None:  # noqa: ANN401 - mat
             textcoords="offset points",
             xytext=(5, -10),
             fontsize=8,
-            color=_INK,
+            color=INK,
         )
         box = text.get_window_extent()
         if any(box.overlaps(other) for other in taken):
@@ -150,7 +150,7 @@ def _parts(axes: Any, answer: Answer[SpeedResult]) -> None:  # noqa: ANN401 - ma
             sizes[part.name] = max(sizes.get(part.name, 0.0), part.share_fraction)
     names = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_PARTS]
     left = [0.0 for _ in steps]
-    for name, colour in zip([*names, _OTHERS], [*colours(len(names)), _GREY], strict=True):
+    for name, colour in zip([*names, _OTHERS], [*colours(len(names)), GREY], strict=True):
         shares = [
             100 * sum(part.share_fraction for part in step.parts if _named(part.name, names) == name)
             for _, step in steps
@@ -169,4 +169,3 @@ def _named(part: str, names: list[str]) -> str:
 
 _MOST_PARTS = 6
 _OTHERS = "all others"
-_GREY = "#bbbbbb"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infcalc.report.plots import canvas, colours, finish
+from infcalc.report.palette import colours
+from infcalc.report.plots import canvas, finish
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from infcalc.errors import FileProblem, UsageError
 from infcalc.report.chart import HIGHEST_FLOP_PER_BYTE, LOWEST_FLOP_PER_BYTE, roof_of
+from infcalc.report.palette import GRID, INK, colours
 from infcalc.report.views.memory import parts
 from infcalc.units import GIB
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from infcalc.api.sizing import KvResult
 
 _ENDINGS = (".png", ".svg", ".pdf")
-_COLOURS = ("#2a78d6", "#1baf7a", "#eda100", "#4a3aa7", "#e34948", "#eb6834")
-_INK = "#333333"
-_GRID = "#dddddd"
 _LABEL_ROOM = 1.4
 _LABELLED_SHARE = 0.07
 """Of the longest: shorter pieces have no room for their number."""
@@ -94,13 +92,13 @@ def plot_memory(answer: Answer[MemoryResult], path: str) -> None:
     longest = max(sum(size for _, _, size in stack) for stack in stacks) / GIB
     for kind in kinds:
         sizes = [sum(size for _, name, size in stack if name == kind) / GIB for stack in stacks]
-        drawn = axes.barh(names, sizes, left=ends, color=of_kind.get(kind, _GRID), label=kind)
+        drawn = axes.barh(names, sizes, left=ends, color=of_kind.get(kind, GRID), label=kind)
         shown = [f"{size:.3g}" if size > _LABELLED_SHARE * longest else "" for size in sizes]
-        axes.bar_label(drawn, labels=shown, label_type="center", color="white" if kind in of_kind else _INK)
+        axes.bar_label(drawn, labels=shown, label_type="center", color="white" if kind in of_kind else INK)
         ends = [end + size for end, size in zip(ends, sizes, strict=True)]
     for place, result in enumerate(answer.results):
         total = result.total_bytes / GIB
-        axes.plot([total, total], [place - 0.4, place + 0.4], color=_INK, linewidth=1.2)
+        axes.plot([total, total], [place - 0.4, place + 0.4], color=INK, linewidth=1.2)
     axes.invert_yaxis()
     axes.set_xlabel("memory of the governing GPU, GiB (line: what CUDA reports)")
     finish(figure, axes, path, "What fills each GPU", legend_columns=4, legend_below=True)
@@ -132,7 +130,7 @@ def plot_roofline(answer: Answer[RooflineResult], path: str) -> None:
             shown = [point for point in points if point.phase == phase]
             places = [point.flop_per_byte for point in shown]
             reached = [point.flop_per_s for point in shown]
-            axes.scatter(places, reached, marker=marker, color=colour, edgecolor=_INK, linewidth=0.5, zorder=3)
+            axes.scatter(places, reached, marker=marker, color=colour, edgecolor=INK, linewidth=0.5, zorder=3)
             labelled = 0.0
             for point, place, rate in zip(shown, places, reached, strict=True):
                 # Large batches crowd together: a label needs room of its own.
@@ -141,8 +139,8 @@ def plot_roofline(answer: Answer[RooflineResult], path: str) -> None:
                     axes.annotate(
                         f"b{point.batch}", (place, rate), textcoords="offset points", xytext=(6, -9), fontsize=7
                     )
-    axes.scatter([], [], marker="o", color="white", edgecolor=_INK, label="decode at batch b")
-    axes.scatter([], [], marker="^", color="white", edgecolor=_INK, label="prefill")
+    axes.scatter([], [], marker="o", color="white", edgecolor=INK, label="decode at batch b")
+    axes.scatter([], [], marker="^", color="white", edgecolor=INK, label="prefill")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("work per byte moved, FLOP/B")
@@ -175,12 +173,12 @@ def plot_speculate(answer: Answer[SpeculateResult], path: str) -> None:
     axes.set_xscale("log", base=2)
     sizes = sorted({point.batch for _, points in lines for point in points})
     axes.set_xticks(sizes, labels=[str(size) for size in sizes])
-    axes.axhline(1, color=_INK, linewidth=0.8, linestyle="--")
+    axes.axhline(1, color=INK, linewidth=0.8, linestyle="--")
     for result in answer.results[:1]:
         fits = max((load.sequences_without for load in result.full_load), default=0)
         if fits:
-            axes.axvline(fits, color=_INK, linewidth=0.8, linestyle=":")
-            axes.annotate(f" {fits} fit", (fits, axes.get_ylim()[1]), va="top", color=_INK)
+            axes.axvline(fits, color=INK, linewidth=0.8, linestyle=":")
+            axes.annotate(f" {fits} fit", (fits, axes.get_ylim()[1]), va="top", color=INK)
     axes.set_xlabel("sequences in the batch")
     axes.set_ylabel("speedup over plain decoding")
     axes.set_ylim(bottom=0)
@@ -201,7 +199,7 @@ def _draw_bars(axes: Any, groups: Sequence[tuple[str, Sequence[_Bar]]], ticks: l
         drawn = axes.bar(places, heights, width * 0.9, color=colour, label=label)
         below = [max(0.0, height - low) for height, low, _, _ in bars]
         above = [max(0.0, high - height) for height, _, high, _ in bars]
-        axes.errorbar(places, heights, yerr=(below, above), fmt="none", ecolor=_INK, capsize=3, linewidth=1)
+        axes.errorbar(places, heights, yerr=(below, above), fmt="none", ecolor=INK, capsize=3, linewidth=1)
         axes.bar_label(drawn, labels=[text for _, _, _, text in bars], label_type="center", color="white")
     axes.set_xticks([place + width * (len(groups) - 1) / 2 for place in range(len(ticks))])
     axes.set_xticklabels(ticks)
@@ -230,13 +228,8 @@ def canvas(path: str) -> tuple[Any, Any]:
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     # A fixed salt and no date: the same answer gives the same SVG, byte for byte.
-    mpl.rcParams.update({"svg.hashsalt": "infcalc", "font.size": 10, "axes.edgecolor": _INK, "text.color": _INK})
+    mpl.rcParams.update({"svg.hashsalt": "infcalc", "font.size": 10, "axes.edgecolor": INK, "text.color": INK})
     return plt.subplots(figsize=(8, 5), layout="constrained")
-
-
-def colours(number: int) -> list[str]:
-    """Return so many colours, from the start again where there are too few."""
-    return [_COLOURS[index % len(_COLOURS)] for index in range(number)]
 
 
 def finish(
@@ -255,7 +248,7 @@ def finish(
 
     """
     axes.set_title(title, loc="left", fontweight="bold")
-    axes.grid(visible=True, color=_GRID, linewidth=0.6)
+    axes.grid(visible=True, color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

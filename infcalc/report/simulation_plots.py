@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from infcalc.report.plots import canvas, colours, finish
+from infcalc.report.palette import GRID, colours
+from infcalc.report.plots import canvas, finish
 from infcalc.units import format_span
 
 if TYPE_CHECKING:
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
 
     from infcalc.api.answer import Answer
     from infcalc.api.simulation_nouns import LoadCurve, Moment, RunResult, SimulationResult
-
-_GRID = "#dddddd"
 
 
 def plot_simulation(answer: Answer[SimulationResult], path: str) -> None:
@@ -111,7 +110,7 @@ def _sweep(figure: Any, swept: list[tuple[SimulationResult, LoadCurve]], path: s
 
 
 def _plain(panel: Any) -> None:  # noqa: ANN401
-    panel.grid(visible=True, color=_GRID, linewidth=0.6)
+    panel.grid(visible=True, color=GRID, linewidth=0.6)
     panel.set_axisbelow(True)
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)

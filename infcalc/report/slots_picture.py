@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infcalc.report.plots import canvas, colours, finish
+from infcalc.report.palette import INK, colours
+from infcalc.report.plots import canvas, finish
 from infcalc.report.views.batching import rate, used
 
 if TYPE_CHECKING:
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from infcalc.api.batching_policies import BatchingResult
 
 _GAP = 0.5
-_INK = "#333333"
 _GREY = "#eeeeee"
 
 
@@ -37,7 +37,7 @@ def plot_batching(answer: Answer[BatchingResult], path: str) -> None:
         axes.fill_between([0, one.makespan_s], base, base + 1, color=_GREY, linewidth=0)
         axes.fill_between(times, base, shares, color=colour, linewidth=0)
         told = f"{rate(one.throughput_tokens_per_s)} tokens/{'step' if result.unit_steps else 's'}, {used(one)}"
-        axes.annotate(told, (0, base + 1), textcoords="offset points", xytext=(2, 2), fontsize=8, color=_INK)
+        axes.annotate(told, (0, base + 1), textcoords="offset points", xytext=(2, 2), fontsize=8, color=INK)
     axes.set_yticks(
         [base + 0.5 for base in places],
         [f"{one.policy}\n{result.model}, {result.gpu}" if several else one.policy for result, one in bands],

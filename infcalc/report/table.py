@@ -116,11 +116,14 @@ def lead_line(inputs: tuple[Input, ...]) -> str:
 
 
 def _named(item: Input) -> str:
+    return " ".join(named_value(item)).removesuffix(" True")
+
+
+def named_value(item: Input) -> tuple[str, str]:
+    """Return the name of an input without its unit, and its value with it, as people read them."""
     values = item.value if isinstance(item.value, tuple) else (item.value,)
     unit = next((unit for unit in _SHOW_IN if item.name.endswith(unit)), "")
-    name = item.name.removesuffix(unit)
-    shown_values = " ".join(_input(value, unit) for value in values)
-    return f"{name.replace('_', ' ')} {shown_values}".removesuffix(" True")
+    return item.name.removesuffix(unit).replace("_", " "), " ".join(_input(value, unit) for value in values)
 
 
 _SHOW_IN: dict[str, Callable[[float], str]] = {

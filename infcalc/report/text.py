@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from infcalc.report.table import Table, View, cells
@@ -28,17 +29,19 @@ def markdown(view: View) -> str:
     blocks = [view.verdict, view.lead, *view.findings]
     if view.pasted:
         blocks.append(f"```\n{view.pasted}\n```")
-    for table in view.tables:
-        if not table.rows:
-            continue
-        head = "| " + " | ".join(_cell(column.heading) for column in table.columns) + " |"
-        rule = "|" + "|".join("---" if column.left else "---:" for column in table.columns) + "|"
-        lines = ["| " + " | ".join(_cell(text) for text in row) + " |" for row in cells(table)]
-        blocks.append("\n".join([f"**{table.title}**", "", head, rule, *lines]))
+    blocks += [markdown_table(table) for table in view.tables if table.rows]
     if view.drawing:
         blocks.append(f"```\n{view.drawing}\n```")
     blocks += [f"- {text}" for text in (*view.explanations, *view.notes)]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def markdown_table(table: Table) -> str:
+    """Return a table as Markdown under its title."""
+    head = "| " + " | ".join(_cell(column.heading) for column in table.columns) + " |"
+    rule = "|" + "|".join("---" if column.left else "---:" for column in table.columns) + "|"
+    lines = ["| " + " | ".join(_cell(text) for text in row) + " |" for row in cells(table)]
+    return "\n".join([f"**{inline(table.title)}**", "", head, rule, *lines])
 
 
 def as_csv(view: View) -> str:
@@ -100,5 +103,17 @@ def _bullets(title: str, texts: tuple[str, ...]) -> str:
     return "\n".join([f"{title}:", *wrapped])
 
 
+def inline(text: str) -> str:
+    """Return text that is no markup of HTML and stays on one line of a Markdown document.
+
+    >>> inline("<b>fast</b>, < 0.1 %")
+    '&lt;b>fast&lt;/b>, < 0.1 %'
+    """
+    return _TAG.sub("&lt;", " ".join(text.splitlines()))
+
+
+_TAG = re.compile("<(?=[A-Za-z/!?])")
+
+
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return inline(text).replace("|", "\\|")

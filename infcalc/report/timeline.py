@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from infcalc.report.palette import GRID, INK, colours
 from infcalc.units import format_span
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ _WIDTH = 78
 _LABEL = 10
 _LEAST = 10
 _WHOLE, _HALF = 0.75, 0.25
-_GRID = "#dddddd"
 
 
 def columns_drawn(heights: Sequence[float], unit: str, end: str, *, width: int = _WIDTH) -> str:
@@ -62,7 +62,7 @@ def plot_workload(answer: Answer[WorkloadResult], path: str) -> None:
         FileProblem: the file cannot be written.
 
     """
-    from infcalc.report.plots import canvas, colours, finish  # noqa: PLC0415 - the screen needs no picture
+    from infcalc.report.plots import canvas, finish  # noqa: PLC0415 - the screen needs no picture
 
     figure, axes = canvas(path)
     result = answer.result
@@ -85,7 +85,7 @@ def plot_workload(answer: Answer[WorkloadResult], path: str) -> None:
     edges.append(edges[-1] + step_s / size)
     above.stairs([interval.requests_per_s for interval in result.over_time], edges, fill=True, color=first)
     if result.rate_per_s is not None:
-        above.axhline(result.rate_per_s, color="#333333", linewidth=1, label=f"mean {result.rate_per_s:.3g} per s")
+        above.axhline(result.rate_per_s, color=INK, linewidth=1, label=f"mean {result.rate_per_s:.3g} per s")
     above.set_ylabel("requests per s")
     for label, values, colour in (
         ("input", [interval.input_tokens_per_s for interval in result.over_time], second),
@@ -96,7 +96,7 @@ def plot_workload(answer: Answer[WorkloadResult], path: str) -> None:
     below.set_ylim(bottom=0)
     below.yaxis.set_major_formatter(lambda tokens, _position: f"{tokens:,.0f}")
     below.set_xlabel(f"time, {unit} (stretches of {format_span(step_s)})")
-    below.grid(visible=True, color=_GRID, linewidth=0.6)
+    below.grid(visible=True, color=GRID, linewidth=0.6)
     below.set_axisbelow(True)
     below.legend(frameon=False)
     for side in ("top", "right"):

@@ -39,6 +39,7 @@ def said(found: Found, value_s: float) -> Confirmation:
         output_tokens_per_s=found.tokens_per_s.value,
         goodput_fraction=1.0,
         preemptions=0,
+        scheduled_ahead_s=0.0,
         text="confirmed: simulated ttft-p95" if met else "not confirmed: simulated ttft-p95",
     )
 

@@ -187,6 +187,8 @@ BARE = {
     **dict.fromkeys(words("limit knee values"), "in the unit of the quantity or variable beside it"),
     **dict.fromkeys(words("batches repeat first_token_projections total_projections"), "counts of what they name"),
     "clock": "a function that returns seconds",
+    "show": "a function that writes a number",
+    **dict.fromkeys(words("left right top bottom x y start end"), "pixels of a drawing"),
     **dict.fromkeys(words("port machine"), "which one, not how many"),
     "block_size": "tokens, by the name of the flag",
     "max_model_len": "tokens, by the name of the flag",

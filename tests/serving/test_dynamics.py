@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from infcalc.engines.pace import Order
 from infcalc.serving.server import Requests, at_most, at_rate, in_batch, in_burst, in_closed_loop
+from infcalc.serving.steady import Work, behind_steps
 from tests.serving.clock import FIXED_S, TOKEN_S, pipeline, ranks, requests, server
 from tests.serving.oracle import Seen, World, alike, evenly, scattered
 
@@ -285,3 +286,11 @@ def test_a_static_batch_ends_before_the_next_begins() -> None:
     assert rare.ttft_s == pytest.approx(in_batch(static, requests(), 1).ttft_s, rel=5e-3)
     assert often.ttft_s > 2 * rare.ttft_s
     assert not at_rate(static, requests(), 1e3).stable
+
+
+def test_a_prompt_that_adds_nothing_to_its_step_waits_for_none_before_it() -> None:
+    """A decode pool gets prompts of a token or two: with experts the step that they join may even be shorter."""
+    work = Work(prompt_tokens=2.0, context_tokens=100.0, decode_tokens=50.0, budget_tokens=8192.0, order=Order.MIXED)
+    for used in (-0.2, -1e-12, 0.0):
+        assert behind_steps(work, 8192.0, used, at_random=True) == 0.0
+    assert behind_steps(work, 8192.0, 0.9, at_random=True) > 0.0

@@ -1,0 +1,247 @@
+"""A page that needs nothing but itself, whatever stands in it, and that people can read."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from infcalc.report.as_markdown import as_markdown
+from infcalc.report.page import page
+from infcalc.report.page_style import DARK, LIGHT
+from infcalc.report.palette import SERIES, SERIES_ON_DARK
+from infcalc.report.review import review
+from infcalc.spec.explain import Input
+from tests.report.reviews import CASES, Read, review_of
+
+if TYPE_CHECKING:
+    from infcalc.api.answer import Answer
+    from infcalc.api.reporting_nouns import ReportResult
+
+EVIL = "<script>alert(1)</script>\"'&|`<img src=x onerror=alert(1)>"
+LARGEST_BYTES = 250_000
+LOADING = {"script", "iframe", "img", "object", "embed", "base", "form", "image", "use", "video", "audio", "source"}
+"""Elements that bring something in."""
+_SVG = "{http://www.w3.org/2000/svg}"
+
+
+def page_of(name: str) -> str:
+    return page(review(review_of(name)))
+
+
+def with_evil(answer: Answer[ReportResult]) -> Answer[ReportResult]:
+    """Return the answer with the same nasty text wherever a user can put one."""
+    result = answer.result
+    return replace(
+        answer,
+        results=(
+            replace(
+                result,
+                load=EVIL,
+                verdict=(EVIL, EVIL),
+                memory=replace(result.memory, model=EVIL, gpu=EVIL),
+                estimate=replace(result.estimate, model=EVIL, gpu=EVIL),
+                plan=replace(
+                    result.plan,
+                    front=tuple(replace(one, gpu=EVIL) for one in result.plan.front),
+                    plans=tuple(replace(one, gpu=EVIL, price_source=EVIL) for one in result.plan.plans),
+                    text=EVIL,
+                ),
+                reruns=tuple(replace(one, command=f"infcalc report -m {EVIL}") for one in result.reruns),
+            ),
+        ),
+        inputs=(*answer.inputs, Input(name="model", value=EVIL, origin=EVIL, source=EVIL)),
+        assumptions=(*answer.assumptions, EVIL),
+        warnings=(EVIL,),
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_page_is_well_formed_as_html_and_as_xml(name: str) -> None:
+    text = page_of(name)
+    assert text.startswith("<!doctype html>\n")
+    assert Read(text).whole
+    tree = ET.fromstring(text.removeprefix("<!doctype html>"))  # noqa: S314 - our own page
+    ids = [node.attrib["id"] for node in tree.iter() if "id" in node.attrib]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_page_loads_nothing(name: str) -> None:
+    text = page_of(name)
+    read = Read(text)
+    assert not LOADING & {tag for tag, _ in read.tags}
+    for tag, attributes in read.tags:
+        assert not [key for key in attributes if key.startswith("on") or key in {"src", "srcset", "xlink:href"}]
+        target = attributes.get("href") or ""
+        assert tag in {"a", "link"} or not target
+        assert tag != "link" or target == "data:,"
+        assert tag != "a" or target.startswith(("#", "https://", "http://"))
+    (style,) = read.texts["style"]
+    assert "@import" not in style
+    assert "url(" not in style
+    (policy,) = (attributes for tag, attributes in read.tags if tag == "meta" and "http-equiv" in attributes)
+    assert policy == {
+        "http-equiv": "Content-Security-Policy",
+        "content": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
+    }
+
+
+def test_links_lead_to_sources_as_they_stand() -> None:
+    source = "see https://example.org/a?b=1&c=2, and javascript:alert(1)"
+    answer = review_of("users")
+    answer = replace(answer, inputs=(Input(name="model", value="m", origin="given", source=source),))
+    links = [attributes["href"] for tag, attributes in Read(page(review(answer))).tags if tag == "a"]
+    assert "https://example.org/a?b=1&c=2" in links
+    assert not [link for link in links if "javascript" in (link or "")]
+
+
+def test_no_text_of_a_user_becomes_markup() -> None:
+    document = review(with_evil(review_of("users")))
+    plain = {tag for tag, _ in Read(page_of("users")).tags}
+    text = page(document)
+    read = Read(text)
+    assert {tag for tag, _ in read.tags} <= plain
+    assert read.texts["h1"] == [f"Capacity review: {EVIL} on 4 x {EVIL}"]
+    assert read.texts["code"][-1] == f"infcalc report -m {EVIL}"
+    assert any(EVIL in cell for cell in read.texts["td"])
+    assert any(EVIL in label for label in read.texts["text"])
+    assert any(EVIL in label for label in read.texts["desc"])
+    ET.fromstring(text.removeprefix("<!doctype html>"))  # noqa: S314 - our own page
+    outside = re.sub(r"^(`{3,})[^\n]*\n.*?^\1$", "", as_markdown(document), flags=re.MULTILINE | re.DOTALL)
+    assert "&lt;script>" in outside
+    found = re.search(r".{60}<(?=[A-Za-z/!?])", outside)
+    assert found is None, found
+
+
+def test_a_command_cannot_leave_its_block_in_markdown() -> None:
+    answer = review_of("users")
+    lines = tuple(replace(one, command="infcalc\n```\n# out") for one in answer.result.reruns)
+    text = as_markdown(review(replace(answer, results=(replace(answer.result, reruns=lines),))))
+    assert "````sh\n" in text
+    assert text.count("````") == 2
+
+
+def test_control_characters_do_not_break_a_page() -> None:
+    answer = replace(review_of("users"), warnings=("a\0b\x1b[31mc\ud800d",))
+    text = page(review(answer))
+    ET.fromstring(text.removeprefix("<!doctype html>"))  # noqa: S314 - our own page
+    assert "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}[31mc\N{REPLACEMENT CHARACTER}d" in text
+
+
+def test_the_same_answer_gives_the_same_page() -> None:
+    answer = review_of("users")
+    assert page(review(answer)) == page_of("users")
+    later = replace(answer, results=(replace(answer.result, date="2027-01-02"),))
+    assert page(review(later)) == page_of("users").replace("2026-11-30", "2027-01-02")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_page_is_small(name: str) -> None:
+    assert len(page_of(name).encode()) < LARGEST_BYTES
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_who_cannot_see_it_is_told(name: str) -> None:
+    tree = ET.fromstring(page_of(name).removeprefix("<!doctype html>"))  # noqa: S314 - our own page
+    by_id = {node.attrib["id"]: node for node in tree.iter() if "id" in node.attrib}
+    assert tree.attrib["lang"] == "en"
+    for node in tree.iter("a"):
+        if node.attrib["href"].startswith("#"):
+            assert node.attrib["href"][1:] in by_id
+    drawings = list(tree.iter(f"{_SVG}svg"))
+    assert len(drawings) >= 4
+    for drawing in drawings:
+        assert drawing.attrib["role"] == "img"
+        told = [by_id[one].text or "" for one in drawing.attrib["aria-labelledby"].split()]
+        assert len(told) == 2
+        assert all(told)
+    for node in tree.iter():
+        if node.attrib.get("role") == "region":
+            assert node.attrib["aria-label"]
+            assert node.attrib["tabindex"] == "0"
+    assert all(head.attrib["scope"] == "col" for head in tree.iter("th"))
+    levels = [int(node.tag[1]) for node in tree.iter() if re.fullmatch(r"h[1-6]", node.tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_every_colour_of_the_page_has_a_name_and_every_class_of_a_drawing_a_look() -> None:
+    text = page_of("too slow") + page_of("users")
+    (sheet,) = re.findall(r"<style>(.*?)</style>", page_of("users"), re.DOTALL)
+    for name in re.findall(r"var\(--([\w-]+)\)", sheet):
+        assert f"--{name}:" in sheet
+    for names in re.findall(r'class="([^"]+)"', text):
+        for name in names.split():
+            assert re.search(rf"\.{name}\b", sheet) or name in {"table", "page"}, name
+
+
+# Contrast and colours -------------------------------------------------------------------------------------------------
+
+_MACHADO = {
+    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881)),
+    "tritanopia": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.3039)),
+    "none": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
+}
+"""Machado, Oliveira, Fernandes 2009: what is seen without one kind of cone, in linear RGB."""
+_LEAST_APART = 10.0
+"""In CIELAB: two colours side by side are told apart from about 2.3 on (Mahy 1994)."""
+
+
+def linear(colour: str) -> list[float]:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of WCAG 2.2."""
+    weights = (0.2126, 0.7152, 0.0722)
+    first, second = sorted(
+        (sum(weight * part for weight, part in zip(weights, linear(colour), strict=True)) for colour in (one, other)),
+        reverse=True,
+    )
+    return (first + 0.05) / (second + 0.05)
+
+
+def lab(rgb: list[float]) -> tuple[float, float, float]:
+    red, green, blue = (min(1.0, max(0.0, part)) for part in rgb)
+    places = (
+        (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.95047,
+        0.2126 * red + 0.7152 * green + 0.0722 * blue,
+        (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.08883,
+    )
+    x, y, z = (place ** (1 / 3) if place > 0.008856 else 7.787 * place + 16 / 116 for place in places)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
+def test_text_stands_out_from_its_ground(colours: dict[str, str]) -> None:
+    for ground in ("page", "panel"):
+        for text in ("text", "soft", "link"):
+            assert contrast(colours[text], colours[ground]) >= 4.5
+    for mood in ("good", "bad"):
+        assert contrast(colours[mood], colours[f"{mood}-ground"]) >= 4.5
+
+
+@pytest.mark.parametrize(("colours", "series"), [(LIGHT, SERIES), (DARK, SERIES_ON_DARK)], ids=["light", "dark"])
+def test_lines_and_outlines_stand_out_from_the_page(colours: dict[str, str], series: tuple[str, ...]) -> None:
+    """Pale pieces have an outline in the colour of text; the line of a curve is the first of the series."""
+    for line in (colours["text"], colours["soft"], colours["alert"], series[0]):
+        assert contrast(line, colours["page"]) >= 3
+
+
+@pytest.mark.parametrize("vision", _MACHADO)
+@pytest.mark.parametrize("series", [SERIES, SERIES_ON_DARK], ids=["light", "dark"])
+def test_series_are_told_apart_with_any_kind_of_colour_vision(series: tuple[str, ...], vision: str) -> None:
+    seen = [
+        lab([sum(factor * part for factor, part in zip(row, linear(colour), strict=True)) for row in _MACHADO[vision]])
+        for colour in series
+    ]
+    assert min(math.dist(one, other) for one, other in combinations(seen, 2)) >= _LEAST_APART
