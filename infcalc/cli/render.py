@@ -7,7 +7,7 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from infcalc.errors import DoesNotFit, ObjectiveNotMet, UsageError
+from infcalc.errors import DoesNotFit, NothingToDraw, ObjectiveNotMet, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ def render(
     _read_gates(options)
     output = options.get("output")
     if form is Format.PLOT:
-        _plot(plot, output, answer.command)
+        _plot(plot, output, answer)
         _warn(answer.warnings)
     elif form is Format.JSON:
         from infcalc.report.as_json import as_json  # noqa: PLC0415 - start-up
@@ -133,11 +133,19 @@ def _show(view: View, form: Format, output: str | None) -> None:
             _write(text.plain(view), output)
 
 
-def _plot(plot: Callable[[str], None] | None, output: str | None, command: str) -> None:
+def _plot(plot: Callable[[str], None] | None, output: str | None, answer: Answer[Any]) -> None:
+    command = answer.command
     if plot is None:
         raise UsageError(f"infcalc {command} has no plot", place="--format", hint="use table, json, csv or markdown")
-    plot(_plot_file(output, command))
-    sys.stderr.write(f"wrote {output}\n")
+    try:
+        plot(_plot_file(output, command))
+    except NothingToDraw as empty:
+        if not answer.exit_code:
+            raise
+        # Where nothing fits, that is the answer, and the exit code says so.
+        sys.stderr.write(f"{empty.message}\n")
+    else:
+        sys.stderr.write(f"wrote {output}\n")
 
 
 def _plot_file(output: str | None, command: str) -> str:
