@@ -64,7 +64,7 @@ def check_offer(offer: Offer) -> None:
         name
         for name, value in (
             ("--batch", offer.batch),
-            ("--concurrency", offer.concurrency),
+            (offer.clients_option, offer.concurrency),
             ("--rate", offer.requests_per_s),
         )
         if value is not None
@@ -77,7 +77,7 @@ def check_offer(offer: Offer) -> None:
         )
     counts = (
         ("--batch", offer.batch, MAX_BATCH),
-        ("--concurrency", offer.concurrency, MAX_BATCH),
+        (offer.clients_option, offer.concurrency, MAX_BATCH),
         ("--num-requests", offer.num_requests, _MAX_COUNT),
     )
     for option, count, most in counts:

@@ -48,6 +48,8 @@ class WorkloadAsk:
     speedup: float | None = None
     seed: int | None = None
     save_trace: str | None = None
+    clients_option: str = "--concurrency"
+    """The option that said ``num_clients``: errors name it."""
 
 
 def seed_of(ask: WorkloadAsk) -> int:
@@ -85,7 +87,7 @@ def times_of(ask: WorkloadAsk, *, for_file: bool) -> tuple[Arrivals | None, tupl
         for option, value in (
             ("--arrivals", ask.arrivals),
             ("--rate", ask.requests_per_s),
-            ("--concurrency", ask.num_clients),
+            (ask.clients_option, ask.num_clients),
         )
         if value is not None
     ]
@@ -110,7 +112,8 @@ def _times(ask: WorkloadAsk) -> Arrivals | None:
     if ask.requests_per_s is not None:
         rate = ask.requests_per_s
         if not 0 < rate <= arriving.MAX_PER_S:
-            raise UsageError(f"{rate:g} requests per second", place="--rate", hint="above 0, such as 12")
+            hint = f"above 0, up to {arriving.MAX_PER_S:,.0f}"
+            raise UsageError(f"{rate:g} requests per second", place="--rate", hint=hint)
         burstiness = 1.0 if ask.burstiness is None else ask.burstiness
         if not arriving.MAX_CV**-2 <= burstiness < math.inf:
             hint = f"from {arriving.MAX_CV**-2:g} up; 1 is Poisson, below 1 burstier"
@@ -120,7 +123,7 @@ def _times(ask: WorkloadAsk) -> Arrivals | None:
     if ask.num_clients is not None:
         if not 1 <= ask.num_clients <= arriving.MAX_CLIENTS:
             hint = f"a whole number from 1 to {arriving.MAX_CLIENTS:,}"
-            raise UsageError(f"{ask.num_clients} is out of range", place="--concurrency", hint=hint)
+            raise UsageError(f"{ask.num_clients} is out of range", place=ask.clients_option, hint=hint)
         return arriving.ClosedLoop(num_clients=ask.num_clients, think_s=ask.think_s or 0.0)
     return None
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer
 from infcalc.api.workload_ask import MAX_REQUESTS, WorkloadAsk, recipe_of, seed_of, times_of
-from infcalc.errors import UsageError
-from infcalc.files import read_trace_text, write_text
+from infcalc.errors import FileProblem, UsageError
+from infcalc.files import check_target, read_trace_text, write_text
 from infcalc.frozen import frozen
 from infcalc.spec.explain import Explanation, Input
 from infcalc.units import format_seconds
@@ -51,17 +52,24 @@ class WorkloadResult:
 def workload(ask: WorkloadAsk | None = None, *, explain: bool = False) -> Answer[WorkloadResult]:
     """Describe the trace of a file, or one that is made; with ``save_trace`` also write it.
 
+    What is described is there where the trace then cannot be written: ``unsaved`` of the answer holds why.
+
     Raises:
         UsageError: options that say no load, or that contradict each other.
-        FileProblem: a file that cannot be read or written.
+        FileProblem: a file that cannot be read, or a place where none can be written.
         TraceError: a file with lines that are no requests, all of them named.
 
     """
     ask = WorkloadAsk() if ask is None else ask
+    if ask.save_trace is not None:
+        check_target(ask.save_trace)
     traced = traced_of(ask)
     answer = _described(traced, explain=explain)
     if ask.save_trace is not None:
-        save_trace(traced.trace, ask.save_trace)
+        try:
+            save_trace(traced.trace, ask.save_trace)
+        except FileProblem as problem:
+            return replace(answer, unsaved=(problem,))
     return answer
 
 

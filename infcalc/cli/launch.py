@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 from infcalc.api.launch_ask import LaunchAsk
 from infcalc.api.launching import launch, save
-from infcalc.cli.given import ask_from, contexts_from, split
+from infcalc.cli.given import ask_from, contexts_from, listed
 from infcalc.cli.options import BESIDES, CATALOG, CONTEXT, DEPLOYMENT, LAUNCH, OUTPUT
 from infcalc.cli.render import check_way_out, render
+from infcalc.errors import FileProblem
 from infcalc.report.table import View
 
 OPTIONS = (*LAUNCH, *CONTEXT, *DEPLOYMENT, *BESIDES, *CATALOG, *OUTPUT)
@@ -25,7 +27,7 @@ Example: infcalc launch -m deepseek-v3 -g h200 -n 8 --ep 8 --mtp-tokens 1 --engi
 def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
     check_way_out(options, "launch")
-    targets = split(options["target"], commas=True)
+    targets = listed(options["target"], "--target")
     how = LaunchAsk(
         targets=targets,
         num_replicas=1 if options["replicas"] is None else options["replicas"],
@@ -47,5 +49,8 @@ def run(options: dict[str, Any]) -> int:
         return views.view(answer, whole=bool(targets))
 
     if options["save"] and answer.result.fits:
-        sys.stderr.writelines(f"wrote {path}\n" for path in save(answer.result, options["save"]))
+        try:
+            sys.stderr.writelines(f"wrote {path}\n" for path in save(answer.result, options["save"]))
+        except FileProblem as problem:
+            answer = replace(answer, unsaved=(problem,))
     return render(answer, view, options)

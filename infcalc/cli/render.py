@@ -7,7 +7,7 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from infcalc.errors import DoesNotFit, NothingToDraw, ObjectiveNotMet, UsageError
+from infcalc.errors import DoesNotFit, FileProblem, NothingToDraw, ObjectiveNotMet, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,21 +41,24 @@ def render(
         UsageError: an unknown format, or a plot without a file.
         ObjectiveNotMet: a ``--require`` gate does not hold (after the answer was written).
         DoesNotFit: the same, where the answer is that the deployment does not fit.
+        FileProblem: a file could not be written, that of ``--output`` among them (after the answer was shown).
 
     """
     form = chosen_format(options)
     _read_gates(options)
     output = options.get("output")
     if form is Format.PLOT:
-        _plot(plot, output, answer)
+        _plot(plot, output, answer, view)
         _warn(answer.warnings)
     elif form is Format.JSON:
         from infcalc.report.as_json import as_json  # noqa: PLC0415 - start-up
 
-        _write(as_json(answer), output)
+        write(as_json(answer), output)
     else:
         _show(view(), form, output)
         _warn(answer.warnings)
+    if answer.unsaved:
+        raise answer.unsaved[0]
     if options.get("require"):
         from infcalc.cli.require import check  # noqa: PLC0415 - start-up
         from infcalc.report.as_json import document  # noqa: PLC0415
@@ -122,28 +125,37 @@ def _show(view: View, form: Format, output: str | None) -> None:
 
     match form:
         case Format.CSV:
-            _write(text.as_csv(view), output)
+            write(text.as_csv(view), output)
         case Format.MARKDOWN:
-            _write(text.markdown(view), output)
+            write(text.markdown(view), output)
         case _ if output is None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
             from infcalc.report.terminal import show  # noqa: PLC0415 - start-up: rich only for a terminal
 
             show(view, sys.stdout)
         case _:
-            _write(text.plain(view), output)
+            write(text.plain(view), output)
 
 
-def _plot(plot: Callable[[str], None] | None, output: str | None, answer: Answer[Any]) -> None:
+def _plot(
+    plot: Callable[[str], None] | None, output: str | None, answer: Answer[Any], view: Callable[[], View]
+) -> None:
     command = answer.command
     if plot is None:
         raise UsageError(f"infcalc {command} has no plot", place="--format", hint="use table, json, csv or markdown")
+    file = _plot_file(output, command)
+    from infcalc.files import check_target  # noqa: PLC0415 - start-up
+
+    check_target(file)
     try:
-        plot(_plot_file(output, command))
+        plot(file)
     except NothingToDraw as empty:
         if not answer.exit_code:
             raise
         # Where nothing fits, that is the answer, and the exit code says so.
         sys.stderr.write(f"{empty.message}\n")
+    except FileProblem:
+        _show(view(), Format.TABLE, None)
+        raise
     else:
         sys.stderr.write(f"wrote {output}\n")
 
@@ -154,14 +166,27 @@ def _plot_file(output: str | None, command: str) -> str:
     return output
 
 
-def _write(text: str, output: str | None) -> None:
+def write(text: str, output: str | None) -> None:
+    """Write a text to a file, else to stdout; where the file does not take it, to stdout before the error is raised.
+
+    Raises:
+        FileProblem: the file cannot be written: the disk is full, say.
+
+    """
     if output is None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
-    from infcalc.files import write_text  # noqa: PLC0415 - start-up
+    from infcalc.files import check_target, write_text  # noqa: PLC0415 - start-up
 
-    write_text(output, text)
+    check_target(output)
+    try:
+        write_text(output, text)
+    except FileProblem:
+        # What may have taken minutes is not lost for that.
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        raise
     sys.stderr.write(f"wrote {output}\n")
 
 
