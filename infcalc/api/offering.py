@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from infcalc.api.offer import LoadKind, Offer
+from infcalc.api.ranges import check_range
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.spec.explain import Input
@@ -81,8 +82,7 @@ def check_offer(offer: Offer) -> None:
         ("--num-requests", offer.num_requests, _MAX_COUNT),
     )
     for option, count, most in counts:
-        if count is not None and not 1 <= count <= most:
-            raise UsageError(f"{count} is out of range", place=option, hint=f"a whole number from 1 to {most:,}")
+        check_range(option, count, most=most)
     rate = offer.requests_per_s
     if rate is not None and not 0 < rate <= _MAX_PER_S:
         raise UsageError(

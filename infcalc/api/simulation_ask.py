@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from infcalc.api.ranges import check_range
 from infcalc.api.replicas import Policy, policies_of
 from infcalc.api.sweeping import Variable
 from infcalc.api.workload_ask import WorkloadAsk, times_of
@@ -78,14 +79,8 @@ def check_simulation(asked: SimulationAsk) -> None:
             raise UsageError(
                 f"{one.quantity} is no time of a request", place="--slo", hint="write ttft=500ms,tpot=50ms,e2e-p99=10s"
             )
-    slots = asked.num_slots
-    if slots is not None and not 1 <= slots <= _MOST_SLOTS:
-        raise UsageError(f"{slots} is out of range", place="--slots", hint=f"a whole number from 1 to {_MOST_SLOTS:,}")
-    number = asked.num_replicas
-    if number is not None and not 1 <= number <= _MOST_REPLICAS:
-        raise UsageError(
-            f"{number} is out of range", place="--replicas", hint=f"a whole number from 1 to {_MOST_REPLICAS:,}"
-        )
+    check_range("--slots", asked.num_slots, most=_MOST_SLOTS)
+    check_range("--replicas", asked.num_replicas, most=_MOST_REPLICAS)
     if asked.router is not None:
         router_of(asked)
     _check_saving(asked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from infcalc.api.ranges import check_range
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.spec.explain import Input
@@ -121,9 +122,7 @@ def _times(ask: WorkloadAsk) -> Arrivals | None:
         gaps = arriving.Gaps(cv=burstiness**-0.5)
         return arriving.OpenLoop(profile=arriving.Steady(rate_per_s=rate), gaps=gaps)
     if ask.num_clients is not None:
-        if not 1 <= ask.num_clients <= arriving.MAX_CLIENTS:
-            hint = f"a whole number from 1 to {arriving.MAX_CLIENTS:,}"
-            raise UsageError(f"{ask.num_clients} is out of range", place=ask.clients_option, hint=hint)
+        check_range(ask.clients_option, ask.num_clients, most=arriving.MAX_CLIENTS)
         return arriving.ClosedLoop(num_clients=ask.num_clients, think_s=ask.think_s or 0.0)
     return None
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer
+from infcalc.api.ranges import check_range
 from infcalc.api.workload_ask import MAX_REQUESTS, WorkloadAsk, recipe_of, seed_of, times_of
 from infcalc.errors import FileProblem, UsageError
 from infcalc.files import check_target, read_trace_text, write_text
@@ -97,9 +98,7 @@ def traced_of(ask: WorkloadAsk) -> Traced:
     """
     if ask.speedup is not None and not 0 < ask.speedup <= _MAX_SPEEDUP:
         raise UsageError(f"{ask.speedup:g} is out of range", place="--speedup", hint="above 0; 2 is twice the rate")
-    if ask.num_requests is not None and not 1 <= ask.num_requests <= MAX_REQUESTS:
-        hint = f"a whole number from 1 to {MAX_REQUESTS:,}"
-        raise UsageError(f"{ask.num_requests} is out of range", place="--num-requests", hint=hint)
+    check_range("--num-requests", ask.num_requests, most=MAX_REQUESTS)
     seed = seed_of(ask)
     if ask.file is None:
         trace, inputs, assumptions = _made(ask, seed)
