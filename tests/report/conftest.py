@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ Draw = Callable[[Callable[[Answer[Any], str], None], Answer[Any]], Any]
 
 
 @pytest.fixture
-def draw(monkeypatch: pytest.MonkeyPatch) -> Iterator[Draw]:
+def draw(monkeypatch: pytest.MonkeyPatch) -> Draw:
     """Return what draws an answer and returns the figure, laid out as it would be saved."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
     held: list[Any] = []
@@ -22,7 +22,7 @@ def draw(monkeypatch: pytest.MonkeyPatch) -> Iterator[Draw]:
 
     def drawn(plot: Callable[[Answer[Any], str], None], answer: Answer[Any]) -> Any:  # noqa: ANN401
         plot(answer, "x.png")
+        pyplot.close(held[-1])
         return held[-1]
 
-    yield drawn
-    pyplot.close("all")
+    return drawn

@@ -31,10 +31,18 @@ from infcalc.units import GIB
 from tests.report.conftest import Draw
 from tests.report.pictures import FEW, PICTURES, SEVERAL, TOO_LARGE, Plot, answer_of
 
+_DRAWN: dict[str, Any] = {}
+"""Each picture is drawn once: the tests only look at it."""
+
 
 @pytest.fixture
 def picture(draw: Draw) -> Callable[[str], Any]:
-    return lambda name: draw(PICTURES[name][1], answer_of(name))
+    def seen(name: str) -> Any:  # noqa: ANN401
+        if name not in _DRAWN:
+            _DRAWN[name] = draw(PICTURES[name][1], answer_of(name))
+        return _DRAWN[name]
+
+    return seen
 
 
 def texts_of(figure: Any) -> list[Any]:  # noqa: ANN401

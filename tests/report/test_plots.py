@@ -25,7 +25,7 @@ def test_a_png_is_whole(name: str, tmp_path: Path) -> None:
     assert data.endswith(b"IEND\xaeB`\x82")
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", ["kv", "memory", "batching", "sweep", "simulate"])
 def test_an_svg_is_the_same_byte_for_byte(name: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     _, plot, *_ = PICTURES[name]
