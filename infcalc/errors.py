@@ -32,6 +32,13 @@ class UsageError(InfcalcError):
     """An option or argument that cannot be used (exit 2)."""
 
 
+class NothingToDraw(UsageError):
+    """A picture of an answer that has nothing for it (exit 2, else that of the answer)."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"nothing to draw: {why}", place="--format", hint="use table or json")
+
+
 class FileProblem(InfcalcError):
     """A file that is missing, unreadable or not of the format it claims (exit 2)."""
 

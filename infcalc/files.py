@@ -477,7 +477,9 @@ def write_text(path: str, text: str) -> None:
             _replace(path, text)
     except (OSError, ValueError) as problem:
         raise FileProblem(
-            f"cannot be written: {getattr(problem, 'strerror', None) or problem}", place=path
+            f"cannot be written: {getattr(problem, 'strerror', None) or problem}",
+            place=path,
+            hint="make room there, or name another file",
         ) from problem
 
 

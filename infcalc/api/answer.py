@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
+    from infcalc.errors import FileProblem
     from infcalc.spec.explain import Explanation, Input
 
 R_co = TypeVar("R_co", covariant=True)
@@ -27,6 +28,8 @@ class Answer(Generic[R_co]):
     warnings: tuple[str, ...] = ()
     explanations: tuple[Explanation, ...] = ()
     exit_code: int = 0
+    unsaved: tuple[FileProblem, ...] = ()
+    """Files beside the answer that could not be written: the answer is there, and is told first."""
 
     @property
     def result(self) -> R_co:

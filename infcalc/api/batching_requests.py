@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING
 
 from infcalc.api.offering import limit_of
+from infcalc.api.ranges import check_range
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.simulation.batch_shape import PS_PER_S
@@ -164,11 +165,9 @@ def _or(given: int | None, default: int) -> int:
 
 
 def _check(number: int, slots: int, rate: float | None, seed: int) -> None:
-    for option, count, most in (("--requests", number, _MOST_REQUESTS), ("--slots", slots, _MOST_SLOTS)):
-        if not 1 <= count <= most:
-            raise UsageError(f"{count} is out of range", place=option, hint=f"a whole number from 1 to {most:,}")
-    if not 0 <= seed < _SEEDS:
-        raise UsageError(f"{seed} is out of range", place="--seed", hint=f"a whole number from 0 to {_SEEDS - 1:,}")
+    check_range("--requests", number, most=_MOST_REQUESTS)
+    check_range("--slots", slots, most=_MOST_SLOTS)
+    check_range("--seed", seed, least=0, most=_SEEDS - 1)
     if rate is not None and not 1 / _MOST_PER_S <= rate <= _MOST_PER_S:
         raise UsageError(
             f"{rate:g} requests per second",

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import distinct
+from infcalc.api.ranges import check_range
 from infcalc.engines.limits import limits
 from infcalc.engines.rules import EngineRules, Served, engine_name, engine_rules, parse_version
 from infcalc.engines.runners import runner_doubts
@@ -221,9 +222,7 @@ def check_numbers(ask: Ask) -> None:
         )
     most = {"--max-model-len": MAX_TOKENS, "--mtp-tokens": _MAX_DRAFT_TOKENS, "--num-draft-tokens": _MAX_DRAFT_TOKENS}
     for option, value in counts.items():
-        limit = most.get(option, _MAX_COUNT)
-        if value is not None and not 1 <= value <= limit:
-            raise UsageError(f"{value} is out of range", place=option, hint=f"a whole number from 1 to {limit:,}")
+        check_range(option, value, most=most.get(option, _MAX_COUNT))
     for option, num_bytes in (("--cpu-offload-gb", ask.cpu_offload_bytes), ("--kv-offload-gib", ask.kv_offload_bytes)):
         if not 0 <= num_bytes <= _MAX_OFFLOAD_BYTES:
             raise UsageError(f"{num_bytes} bytes is out of range", place=option, hint="GiB, from 0 to 1,000,000")

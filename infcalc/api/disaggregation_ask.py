@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from infcalc.api.ranges import check_range
 from infcalc.api.replicas import Policy
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
@@ -169,10 +170,7 @@ def check_pools(asked: SimulationAsk, pools: PoolsAsk) -> None:
 
     """
     for option, number in (("--prefill-replicas", pools.num_prefill), ("--decode-replicas", pools.num_decode)):
-        if not 1 <= number <= _MOST_REPLICAS:
-            raise UsageError(
-                f"{number} is out of range", place=option, hint=f"a whole number from 1 to {_MOST_REPLICAS:,}"
-            )
+        check_range(option, number, most=_MOST_REPLICAS)
     if asked.num_replicas is not None:
         raise UsageError(
             "replicas beside pools of prefill and decode",

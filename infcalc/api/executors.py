@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
+from infcalc.api.ranges import check_range
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 
@@ -40,10 +41,7 @@ def executor_of(asked: ExecutorAsk, *, several: bool = True) -> Executor | None:
     """
     kind = _kind_of(asked)
     workers = asked.num_workers
-    if workers is not None and not 1 <= workers <= _MOST_WORKERS:
-        raise UsageError(
-            f"{workers} is out of range", place="--workers", hint=f"a whole number from 1 to {_MOST_WORKERS:,}"
-        )
+    check_range("--workers", workers, most=_MOST_WORKERS)
     if kind is not ExecutorKind.PROCESSES and workers not in {None, 1}:
         raise UsageError(
             f"{workers} workers for {kind}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from infcalc.api.ranges import check_ranges
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 
@@ -53,16 +54,13 @@ def chosen_targets(how: LaunchAsk) -> tuple[Target, ...]:
         UsageError: there is no such target, or a number is out of range.
 
     """
-    for option, value, least, most in (
+    counts = (
         ("--replicas", how.num_replicas, 1, _MOST_REPLICAS),
         ("--prefill-replicas", how.num_prefill_replicas, 0, _MOST_REPLICAS),
         ("--num-draft-tokens", how.num_draft_tokens, 1, _MOST_DRAFTS),
         ("--port", how.port, 1, _LAST_PORT),
-    ):
-        if value is not None and not least <= value <= most:
-            raise UsageError(
-                f"{value} is out of range", place=option, hint=f"a whole number from {least:,} to {most:,}"
-            )
+    )
+    check_ranges(counts)
     if how.drafter not in {None, "ngram"}:
         raise UsageError(
             f"{how.drafter!r} adds nothing of its own",

@@ -67,3 +67,5 @@ class Offer:
     num_requests: int | None = None
     think_time_s: float = 0.0
     prefix_hit_fraction: float = 0.0
+    clients_option: str = "--concurrency"
+    """The option that said ``concurrency``: errors name it."""

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from infcalc.api.offer import LoadKind, Offer
+from infcalc.api.ranges import check_range
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.spec.explain import Input
@@ -64,7 +65,7 @@ def check_offer(offer: Offer) -> None:
         name
         for name, value in (
             ("--batch", offer.batch),
-            ("--concurrency", offer.concurrency),
+            (offer.clients_option, offer.concurrency),
             ("--rate", offer.requests_per_s),
         )
         if value is not None
@@ -77,12 +78,11 @@ def check_offer(offer: Offer) -> None:
         )
     counts = (
         ("--batch", offer.batch, MAX_BATCH),
-        ("--concurrency", offer.concurrency, MAX_BATCH),
+        (offer.clients_option, offer.concurrency, MAX_BATCH),
         ("--num-requests", offer.num_requests, _MAX_COUNT),
     )
     for option, count, most in counts:
-        if count is not None and not 1 <= count <= most:
-            raise UsageError(f"{count} is out of range", place=option, hint=f"a whole number from 1 to {most:,}")
+        check_range(option, count, most=most)
     rate = offer.requests_per_s
     if rate is not None and not 0 < rate <= _MAX_PER_S:
         raise UsageError(

@@ -9,6 +9,7 @@ from infcalc.api.answer import Answer, distinct
 from infcalc.api.deployment import Ask, Deployment, kv_format, load, merged_inputs, resolve, single_kv_dtype
 from infcalc.api.offering import limit_of, read_lengths
 from infcalc.api.pools import pool_of
+from infcalc.api.ranges import check_ranges
 from infcalc.api.sizing import check_model_len
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
@@ -244,9 +245,7 @@ def _check(wanted: PagingAsk) -> None:
         ("--shared-prefix-tokens", wanted.shared_prefix_tokens, 1, 10**7),
         ("--seed", wanted.seed, 0, _MOST_SEED),
     )
-    for option, count, least, most in counts:
-        if count is not None and not least <= count <= most:
-            raise UsageError(f"{count} is out of range", place=option, hint=f"a whole number from {least} to {most:,}")
+    check_ranges(counts)
     if not 0 < wanted.load_fraction <= _MOST_LOAD:
         raise UsageError(
             f"{wanted.load_fraction:g} is out of range",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from infcalc.api.offer import Offer
 from infcalc.api.offering import check_offer
+from infcalc.api.ranges import check_ranges
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.planning.nouns import Goal
@@ -107,9 +108,7 @@ def check_plan(asked: PlanAsk) -> None:
         ("--confirm", asked.num_confirmed, 0, _MOST_CONFIRMED),
         ("--top", asked.num_shown, 1, _MOST_SHOWN),
     )
-    for option, value, least, most in counts:
-        if value is not None and not least <= value <= most:
-            raise UsageError(f"{value} is out of range", place=option, hint=f"a whole number from {least} to {most:,}")
+    check_ranges(counts)
     if not (0 <= asked.headroom_fraction <= 10):  # noqa: PLR2004 - eleven times the load is a mistake
         raise UsageError(
             f"{asked.headroom_fraction:g} is out of range",

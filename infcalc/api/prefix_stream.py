@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.api.offering import read_lengths
+from infcalc.api.ranges import check_ranges
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.workload.lengths import mean_tokens, quantile_tokens
@@ -60,9 +61,7 @@ def check_prefix_ask(wanted: PrefixAsk) -> None:
         ("--max-tokens", wanted.max_tokens, 1, _MOST_SIZE),
         ("--seed", wanted.seed, 0, MOST_SEED),
     )
-    for option, count, least, most in counts:
-        if count is not None and not least <= count <= most:
-            raise UsageError(f"{count} is out of range", place=option, hint=f"a whole number from {least} to {most:,}")
+    check_ranges(counts)
     if not 0 <= wanted.sharing_fraction <= 1:
         raise UsageError(
             f"{wanted.sharing_fraction:g} is out of range", place="--sharing", hint="a fraction of the requests: 0.6"

@@ -159,7 +159,7 @@ def offer_of(asked: PlanAsk, share: float) -> Offer:
         concurrency=None if at_rate else int(share),
         requests_per_s=share if at_rate else None,
         think_time_s=asked.think_time_s,
-        prefix_hit_fraction=asked.prefix_hit_fraction,
+        prefix_hit_fraction=asked.prefix_hit_fraction or 0.0,
     )
 
 

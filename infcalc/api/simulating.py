@@ -22,10 +22,14 @@ from infcalc.api.simulation_nouns import SimulationResult
 from infcalc.api.sizing import check_model_len
 from infcalc.api.speed import site_of
 from infcalc.api.workloads import save_trace, traced_of
+from infcalc.errors import FileProblem
+from infcalc.frozen import frozen
 from infcalc.spec.explain import Input
 
 # What loads numpy is imported where a run begins: what is refused needs none of it.
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from infcalc.api.executing import Executor
     from infcalc.api.simulation_nouns import RunResult
     from infcalc.api.simulation_runs import Progress
@@ -52,7 +56,8 @@ def simulate(
     Without anything: 1,000 requests that come at random at 3 per second, on the reference deployment. Exit code 3 where
     a deployment does not fit, 4 where an objective of ``slo`` is not met, 130 where the run was broken off: what was
     simulated until then is given, marked ``partial``, and ``not_run`` names what was not begun or not finished.
-    ``executor`` makes the runs of a sweep or a comparison; None: this process, one after the other.
+    Where the requests cannot be written, ``unsaved`` of the answer holds why. ``executor`` makes the runs of a sweep or
+    a comparison; None: this process, one after the other.
 
     Raises:
         InfcalcError: any of its kinds, as :func:`infcalc.api.deployment.resolve` and
@@ -90,17 +95,22 @@ def simulate(
     talk: list[str] = [*traced.warnings]
     inputs: list[tuple[Input, ...]] = []
     explanations: list[Explanation] = []
+    unsaved: list[FileProblem] = []
     from infcalc.api.simulation_site import place_of  # noqa: PLC0415 - numpy
 
     for site in sites:
         place = place_of(site, asked, terms, traced.trace)
-        result, said, told, found = _at_place(
-            place, traced, executor or SerialExecutor(), progress=progress, explain=explain
-        )
+        placed = _at_place(place, traced, executor or SerialExecutor(), progress=progress, explain=explain)
+        result = placed.result
         results.append(result)
-        notes += [*said, *site.deployment.assumptions]
-        talk += [*told, *site.deployment.warnings, *(() if place.drafted is None else place.drafted.way.doubts)]
-        explanations += found
+        unsaved += placed.unsaved
+        notes += [*placed.notes, *site.deployment.assumptions]
+        talk += [
+            *placed.doubts,
+            *site.deployment.warnings,
+            *(() if place.drafted is None else place.drafted.way.doubts),
+        ]
+        explanations += placed.explanations
         kv = Input(name="kv_dtype", value=site.form.name, origin=site.form_origin)
         priced = rent_inputs(place.rent, terms)
         talk += price_warnings(site.deployment.gpu, place.rent, terms) if result.fits else ()
@@ -115,6 +125,7 @@ def simulate(
         warnings=distinct(talk),
         explanations=tuple(explanations),
         exit_code=_code(results),
+        unsaved=tuple(unsaved),
     )
 
 
@@ -131,15 +142,24 @@ def _is_partial(result: SimulationResult) -> bool:
     return bool(result.not_run) or any(run.partial for run in (result, *result.compare, *points))
 
 
-def _at_place(
-    place: Place, traced: Traced, executor: Executor, *, progress: Progress | None, explain: bool
-) -> tuple[SimulationResult, list[str], list[str], list[Explanation]]:
-    """Return the result at one deployment, with what is to be noted, warned of and explained."""
+@frozen
+class _Placed:
+    """The result at one deployment, with what is to be noted, warned of and explained, and what was not written."""
+
+    result: SimulationResult
+    notes: Sequence[str] = ()
+    doubts: Sequence[str] = ()
+    explanations: Sequence[Explanation] = ()
+    unsaved: tuple[FileProblem, ...] = ()
+
+
+def _at_place(place: Place, traced: Traced, executor: Executor, *, progress: Progress | None, explain: bool) -> _Placed:
+    """Return what is answered at one deployment."""
     from infcalc.api import simulation_words as words  # noqa: PLC0415 - numpy
 
     described = place.described()
     if not place.fits:
-        return described, [], [], []
+        return _Placed(result=described)
     asked = place.asked
     if asked.sweep is not None:
         from infcalc.api.simulation_sweep import swept  # noqa: PLC0415
@@ -160,12 +180,27 @@ def _at_place(
             told = judged(ran.result, place, policies[0], traced.trace, progress)
             ran = replace(ran, result=replace(ran.result, disaggregation=told))
         result = place.filled(described, ran, compare=compare)
-    if asked.save_requests is not None:
-        from infcalc.api.simulation_saving import save_requests  # noqa: PLC0415
-
-        save_requests(ran, asked.save_requests)
     found = words.explanations_of(place, ran) if explain else []
-    return result, words.notes_of(result, place, ran), words.doubts_of(result, ran), found
+    return _Placed(
+        result=result,
+        notes=words.notes_of(result, place, ran),
+        doubts=words.doubts_of(result, ran),
+        explanations=found,
+        unsaved=_unsaved(ran, asked),
+    )
+
+
+def _unsaved(ran: Ran, asked: SimulationAsk) -> tuple[FileProblem, ...]:
+    """Write the requests of a run where that is asked; return why that failed: the run is not lost for it."""
+    if asked.save_requests is None:
+        return ()
+    from infcalc.api.simulation_saving import save_requests  # noqa: PLC0415
+
+    try:
+        save_requests(ran, asked.save_requests)
+    except FileProblem as problem:
+        return (problem,)
+    return ()
 
 
 def _compared(

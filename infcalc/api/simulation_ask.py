@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from infcalc.api.ranges import check_range
 from infcalc.api.replicas import Policy, policies_of
 from infcalc.api.sweeping import Variable
-from infcalc.api.workload_ask import WorkloadAsk
+from infcalc.api.workload_ask import WorkloadAsk, times_of
 from infcalc.errors import UsageError
 from infcalc.files import check_target
 from infcalc.frozen import frozen
@@ -26,7 +27,7 @@ DEFAULT_ARRIVALS = "poisson:rate=3"
 _MOST_REPLICAS = 1024
 _MOST_SLOTS = 2**20
 _OF_REQUESTS = {"ttft_s", "tpot_s", "e2e_s"}
-_SWEPT = (Variable.RATE, Variable.CONCURRENCY, Variable.USERS)
+SWEPT = (Variable.RATE, Variable.CONCURRENCY, Variable.USERS)
 _OF_ENGINES = {"vllm": Policy.VLLM, "sglang": Policy.SGLANG, "tensorrt-llm": Policy.TENSORRT_LLM}
 
 
@@ -78,14 +79,8 @@ def check_simulation(asked: SimulationAsk) -> None:
             raise UsageError(
                 f"{one.quantity} is no time of a request", place="--slo", hint="write ttft=500ms,tpot=50ms,e2e-p99=10s"
             )
-    slots = asked.num_slots
-    if slots is not None and not 1 <= slots <= _MOST_SLOTS:
-        raise UsageError(f"{slots} is out of range", place="--slots", hint=f"a whole number from 1 to {_MOST_SLOTS:,}")
-    number = asked.num_replicas
-    if number is not None and not 1 <= number <= _MOST_REPLICAS:
-        raise UsageError(
-            f"{number} is out of range", place="--replicas", hint=f"a whole number from 1 to {_MOST_REPLICAS:,}"
-        )
+    check_range("--slots", asked.num_slots, most=_MOST_SLOTS)
+    check_range("--replicas", asked.num_replicas, most=_MOST_REPLICAS)
     if asked.router is not None:
         router_of(asked)
     _check_saving(asked)
@@ -129,9 +124,9 @@ def _check_fleet(asked: SimulationAsk) -> None:
 
 
 def _check_sweep(asked: SimulationAsk, sweep: Sweep) -> None:
-    if sweep.variable not in _SWEPT:
+    if sweep.variable not in SWEPT:
         raise UsageError(
-            f"{sweep.variable} is no load of a simulation", place="--sweep", hint=f"one of {', '.join(_SWEPT)}"
+            f"{sweep.variable} is no load of a simulation", place="--sweep", hint=f"one of {', '.join(SWEPT)}"
         )
     if asked.compared:
         raise UsageError("a sweep beside several policies", place="--compare", hint="sweep one with --policy")
@@ -139,10 +134,15 @@ def _check_sweep(asked: SimulationAsk, sweep: Sweep) -> None:
     for option, value in (
         ("--rate", load.requests_per_s),
         ("--arrivals", load.arrivals),
-        ("--concurrency", load.num_clients),
+        (load.clients_option, load.num_clients),
     ):
         if value is not None:
             raise UsageError(f"{option} is given, and {sweep.variable} swept", place="--sweep", hint=f"drop {option}")
+    for value in sweep.values:
+        try:
+            times_of(at(load, sweep.variable, value), for_file=False)
+        except UsageError as wrong:
+            raise UsageError(f"{sweep.variable}: {wrong.message}", place="--sweep", hint=wrong.hint) from None
 
 
 def policies_for(asked: SimulationAsk, engine: str) -> tuple[Policy, ...]:

@@ -115,10 +115,13 @@ class Place:
             raise too_long() from None
 
     def _whole(self, policy: Policy, trace: Trace, progress: Progress | None) -> Ran:
-        ran = self._run(policy, trace, progress, self.drafted)
-        if self.drafted is None or ran.gathered.partial:
+        if self.drafted is None:
+            return self._run(policy, trace, progress, None)
+        first, second = _halves(progress)
+        ran = self._run(policy, trace, first, self.drafted)
+        if ran.gathered.partial:
             return ran
-        plain = self._run(policy, trace, progress, None)
+        plain = self._run(policy, trace, second, None)
         if plain.gathered.partial:
             # What was to stand beside it is not whole: neither is the answer.
             return replace(
@@ -272,4 +275,14 @@ def _place_of_pools(site: Site, asked: SimulationAsk, pools: PoolsAsk, terms: Te
         seats=decode.seats,
         machinery=None if both.missing_bytes else decode.machinery,
         pools=both,
+    )
+
+
+def _halves(progress: Progress | None) -> tuple[Progress | None, Progress | None]:
+    """Return what takes in the progress of two runs of the same requests, one after the other, as that of one."""
+    if progress is None:
+        return None, None
+    return (
+        lambda done, total: progress(done, 2 * total),
+        lambda done, total: progress(total + done, 2 * total),
     )

@@ -85,7 +85,7 @@ def tasks_of(place: Place, trace: Trace) -> tuple[RunTask, ...]:
                 ground=ground,
                 policy=policies[0],
                 name=name,
-                num_requests=count,
+                num_requests=count * _num_runs(place),
                 expected_s=_expected_s(place, policies[0], count),
                 value=value,
                 trace=mine,
@@ -97,7 +97,7 @@ def tasks_of(place: Place, trace: Trace) -> tuple[RunTask, ...]:
             ground=ground,
             policy=policy,
             name=str(policy),
-            num_requests=len(trace),
+            num_requests=len(trace) * _num_runs(place),
             expected_s=_expected_s(place, policy, len(trace)),
         )
         for policy in policies
@@ -107,7 +107,12 @@ def tasks_of(place: Place, trace: Trace) -> tuple[RunTask, ...]:
 def _expected_s(place: Place, policy: Policy, num_requests: int) -> float:
     every_step = place.asked.step_by_step or place.pools is not None or place.asked.scaling is not None
     quick = policy in _IN_AGGREGATE and not every_step
-    return num_requests / (_REQUESTS_PER_S if quick else _STEPPED_REQUESTS_PER_S)
+    return _num_runs(place) * num_requests / (_REQUESTS_PER_S if quick else _STEPPED_REQUESTS_PER_S)
+
+
+def _num_runs(place: Place) -> int:
+    """Return how often the requests are simulated: beside drafting they are without it, too."""
+    return 1 if place.drafted is None else 2
 
 
 _MADE: dict[bytes, tuple[Place, Trace]] = {}

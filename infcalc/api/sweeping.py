@@ -11,14 +11,13 @@ from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from infcalc.api.offer import Figure
 
 _MOST_POINTS = 200
 _RANGE = re.compile(r"^\s*(.+?)\s*\.\.\s*(.+?)\s*(?::\s*(\+?)\s*(.+?)\s*)?$")
 _NUMBER = re.compile(r"^([0-9]+(?:\.[0-9]+)?)([kKmM]?)$")
-_EXAMPLES = "batch=1..1024, rate=0.5..8:10 (ten points), concurrency=8..64:+8 (steps of 8) or tp=1,2,4,8"
 
 
 class Variable(StrEnum):
@@ -35,6 +34,13 @@ class Variable(StrEnum):
 
 LOADS = (Variable.BATCH, Variable.CONCURRENCY, Variable.RATE, Variable.USERS)
 """Variables that are a load of their own: a knee is looked for along them, and along TP."""
+
+_EXAMPLES = {
+    Variable.BATCH: "batch=1..1024",
+    Variable.RATE: "rate=0.5..8:10 (ten points)",
+    Variable.CONCURRENCY: "concurrency=8..64:+8 (steps of 8)",
+    Variable.TP: "tp=1,2,4,8",
+}
 
 
 @frozen
@@ -75,8 +81,10 @@ class Curve:
     """Values that cannot be, with the reason."""
 
 
-def parse_sweep(text: str) -> Sweep:
+def parse_sweep(text: str, variables: Collection[Variable] = tuple(Variable)) -> Sweep:
     """Return the sweep that ``text`` describes: ``a..b`` doubles from a to b, ``a..b:n`` has n points at equal ratios.
+
+    ``variables`` are those that the question knows: an error lists them.
 
     Raises:
         UsageError: an unknown variable, or values that are none.
@@ -89,20 +97,21 @@ def parse_sweep(text: str) -> Sweep:
     (8.0, 16.0, 24.0)
 
     """
+    examples = ", ".join(example for variable, example in _EXAMPLES.items() if variable in variables)
     name, equals, rest = text.partition("=")
     word = name.strip().lower().replace("_", "-")
     if not equals or not rest.strip():
-        raise UsageError(f"{text!r} is not a sweep", place="--sweep", hint=f"write {_EXAMPLES}")
+        raise UsageError(f"{text!r} is not a sweep", place="--sweep", hint=f"write {examples}")
     try:
         variable = Variable(word)
     except ValueError:
         raise UsageError(
-            f"{name.strip()!r} cannot be swept", place="--sweep", hint=f"one of {', '.join(Variable)}; {_EXAMPLES}"
+            f"{name.strip()!r} cannot be swept", place="--sweep", hint=f"one of {', '.join(variables)}; {examples}"
         ) from None
     whole = variable is not Variable.RATE
     found: list[float] = []
     for part in rest.split(","):
-        found += _values(part, whole=whole)
+        found += _values(part, whole=whole, examples=examples)
     values = tuple(sorted(dict.fromkeys(found)))
     if len(values) > _MOST_POINTS:
         raise UsageError(f"{len(values)} points", place="--sweep", hint=f"at most {_MOST_POINTS}")
@@ -119,23 +128,23 @@ def sweep_text(sweep: Sweep) -> str:
     return f"{sweep.variable}={','.join(texts)}"
 
 
-def _values(part: str, *, whole: bool) -> list[float]:
+def _values(part: str, *, whole: bool, examples: str) -> list[float]:
     match = _RANGE.match(part)
     if match is None:
-        return [_number(part, whole=whole)]
-    low, high = _number(match[1], whole=whole), _number(match[2], whole=whole)
+        return [_number(part, whole=whole, examples=examples)]
+    low, high = (_number(end, whole=whole, examples=examples) for end in match.group(1, 2))
     if low > high:
         raise UsageError(f"{part.strip()!r}: the range falls", place="--sweep", hint=f"write {match[2]}..{match[1]}")
     if match[4] is None:
         number = max(1, math.ceil(math.log2(high / low))) + 1
         found = [min(low * 2**step, high) for step in range(number)]
     elif match[3]:
-        step = _number(match[4], whole=whole)
+        step = _number(match[4], whole=whole, examples=examples)
         if (high - low) / step >= _MOST_POINTS:
             raise UsageError(f"{part.strip()!r}: too many points", place="--sweep", hint=f"at most {_MOST_POINTS}")
         found = [low + index * step for index in range(int((high - low) / step + 1e-9) + 1)]
     else:
-        count = int(_number(match[4], whole=True))
+        count = int(_number(match[4], whole=True, examples=examples))
         if count > _MOST_POINTS:
             raise UsageError(f"{count} points", place="--sweep", hint=f"at most {_MOST_POINTS}")
         inner = [float(f"{low * (high / low) ** (index / (count - 1)):.4g}") for index in range(1, count - 1)]
@@ -143,12 +152,12 @@ def _values(part: str, *, whole: bool) -> list[float]:
     return [float(round(value)) if whole else float(f"{value:.6g}") for value in found]
 
 
-def _number(text: str, *, whole: bool) -> float:
+def _number(text: str, *, whole: bool, examples: str) -> float:
     match = _NUMBER.match(text.strip())
     value = 0.0 if match is None else float(match[1]) * {"": 1, "k": 1024, "m": 1024**2}[match[2].lower()]
     if value <= 0 or not math.isfinite(value) or (whole and value != int(value)):
         kind = "a whole number from 1" if whole else "a number above 0"
-        raise UsageError(f"{text.strip()!r} is not {kind}", place="--sweep", hint=f"write {_EXAMPLES}")
+        raise UsageError(f"{text.strip()!r} is not {kind}", place="--sweep", hint=f"write {examples}")
     return value
 
 

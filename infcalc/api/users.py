@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from infcalc.api.ranges import check_range
 from infcalc.api.sizing import page_settings
 from infcalc.engines.admission import admission
 from infcalc.errors import UsageError
@@ -124,10 +125,7 @@ def read_load(load: Load | None) -> Traffic | None:
     """
     if load is None:
         return None
-    if load.users is not None and not 1 <= load.users <= _MAX_USERS:
-        raise UsageError(
-            f"{load.users} is out of range", place="--users", hint=f"a whole number from 1 to {_MAX_USERS:,}"
-        )
+    check_range("--users", load.users, most=_MAX_USERS)
     if load == Load(users=load.users):
         return None
     stated = ((load.input_tokens, "--input-tokens"), (load.output_tokens, "--output-tokens"))

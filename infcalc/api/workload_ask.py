@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from infcalc.api.ranges import check_range
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.spec.explain import Input
@@ -48,6 +49,8 @@ class WorkloadAsk:
     speedup: float | None = None
     seed: int | None = None
     save_trace: str | None = None
+    clients_option: str = "--concurrency"
+    """The option that said ``num_clients``: errors name it."""
 
 
 def seed_of(ask: WorkloadAsk) -> int:
@@ -85,7 +88,7 @@ def times_of(ask: WorkloadAsk, *, for_file: bool) -> tuple[Arrivals | None, tupl
         for option, value in (
             ("--arrivals", ask.arrivals),
             ("--rate", ask.requests_per_s),
-            ("--concurrency", ask.num_clients),
+            (ask.clients_option, ask.num_clients),
         )
         if value is not None
     ]
@@ -110,7 +113,8 @@ def _times(ask: WorkloadAsk) -> Arrivals | None:
     if ask.requests_per_s is not None:
         rate = ask.requests_per_s
         if not 0 < rate <= arriving.MAX_PER_S:
-            raise UsageError(f"{rate:g} requests per second", place="--rate", hint="above 0, such as 12")
+            hint = f"above 0, up to {arriving.MAX_PER_S:,.0f}"
+            raise UsageError(f"{rate:g} requests per second", place="--rate", hint=hint)
         burstiness = 1.0 if ask.burstiness is None else ask.burstiness
         if not arriving.MAX_CV**-2 <= burstiness < math.inf:
             hint = f"from {arriving.MAX_CV**-2:g} up; 1 is Poisson, below 1 burstier"
@@ -118,9 +122,7 @@ def _times(ask: WorkloadAsk) -> Arrivals | None:
         gaps = arriving.Gaps(cv=burstiness**-0.5)
         return arriving.OpenLoop(profile=arriving.Steady(rate_per_s=rate), gaps=gaps)
     if ask.num_clients is not None:
-        if not 1 <= ask.num_clients <= arriving.MAX_CLIENTS:
-            hint = f"a whole number from 1 to {arriving.MAX_CLIENTS:,}"
-            raise UsageError(f"{ask.num_clients} is out of range", place="--concurrency", hint=hint)
+        check_range(ask.clients_option, ask.num_clients, most=arriving.MAX_CLIENTS)
         return arriving.ClosedLoop(num_clients=ask.num_clients, think_s=ask.think_s or 0.0)
     return None
 

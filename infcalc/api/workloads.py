@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from infcalc.api.answer import Answer
+from infcalc.api.ranges import check_range
 from infcalc.api.workload_ask import MAX_REQUESTS, WorkloadAsk, recipe_of, seed_of, times_of
-from infcalc.errors import UsageError
-from infcalc.files import read_trace_text, write_text
+from infcalc.errors import FileProblem, UsageError
+from infcalc.files import check_target, read_trace_text, write_text
 from infcalc.frozen import frozen
 from infcalc.spec.explain import Explanation, Input
 from infcalc.units import format_seconds
@@ -51,17 +53,24 @@ class WorkloadResult:
 def workload(ask: WorkloadAsk | None = None, *, explain: bool = False) -> Answer[WorkloadResult]:
     """Describe the trace of a file, or one that is made; with ``save_trace`` also write it.
 
+    What is described is there where the trace then cannot be written: ``unsaved`` of the answer holds why.
+
     Raises:
         UsageError: options that say no load, or that contradict each other.
-        FileProblem: a file that cannot be read or written.
+        FileProblem: a file that cannot be read, or a place where none can be written.
         TraceError: a file with lines that are no requests, all of them named.
 
     """
     ask = WorkloadAsk() if ask is None else ask
+    if ask.save_trace is not None:
+        check_target(ask.save_trace)
     traced = traced_of(ask)
     answer = _described(traced, explain=explain)
     if ask.save_trace is not None:
-        save_trace(traced.trace, ask.save_trace)
+        try:
+            save_trace(traced.trace, ask.save_trace)
+        except FileProblem as problem:
+            return replace(answer, unsaved=(problem,))
     return answer
 
 
@@ -89,9 +98,7 @@ def traced_of(ask: WorkloadAsk) -> Traced:
     """
     if ask.speedup is not None and not 0 < ask.speedup <= _MAX_SPEEDUP:
         raise UsageError(f"{ask.speedup:g} is out of range", place="--speedup", hint="above 0; 2 is twice the rate")
-    if ask.num_requests is not None and not 1 <= ask.num_requests <= MAX_REQUESTS:
-        hint = f"a whole number from 1 to {MAX_REQUESTS:,}"
-        raise UsageError(f"{ask.num_requests} is out of range", place="--num-requests", hint=hint)
+    check_range("--num-requests", ask.num_requests, most=MAX_REQUESTS)
     seed = seed_of(ask)
     if ask.file is None:
         trace, inputs, assumptions = _made(ask, seed)

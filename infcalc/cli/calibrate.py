@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +11,7 @@ from infcalc.cli.given import ask_from
 from infcalc.cli.loads import offer_from
 from infcalc.cli.options import ARRIVALS, BATCHES, CATALOG, DEPLOYMENT, LENGTHS, MEASURED, OUTPUT
 from infcalc.cli.progress import progress_bar
-from infcalc.cli.render import Format, check_way_out, chosen_format, render
+from infcalc.cli.render import Format, check_way_out, chosen_format, render, write
 from infcalc.report.table import View
 
 if TYPE_CHECKING:
@@ -71,8 +70,7 @@ def run(options: dict[str, Any]) -> int:
 
 def _save(answer: Answer[CalibrateResult], output: str) -> None:
     from infcalc.api.calibrating import overlay_of  # noqa: PLC0415 - as above
-    from infcalc.files import write_text, yaml_text  # noqa: PLC0415 - only with --output
+    from infcalc.files import yaml_text  # noqa: PLC0415 - only with --output
 
     lines = "".join(f"# {result.verdict}\n" for result in answer.results)
-    write_text(output, f"{lines}{yaml_text(overlay_of(answer))}")
-    sys.stderr.write(f"wrote {output}\n")
+    write(f"{lines}{yaml_text(overlay_of(answer))}", output)

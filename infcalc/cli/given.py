@@ -87,7 +87,9 @@ def ask_from(options: Mapping[str, Any]) -> Ask:
         ep=options.get("ep"),
         dcp=options.get("dcp"),
         weights=options.get("weights"),
-        kv_dtypes=split(options.get("quant") or options.get("kv_dtype"), commas=True),
+        kv_dtypes=listed(
+            options.get("quant") or options.get("kv_dtype"), "--quant" if options.get("quant") else "--kv-dtype"
+        ),
         engine=options.get("engine"),
         engine_version=options.get("engine_version"),
         memory_fraction=options.get("memory_fraction"),
@@ -121,7 +123,7 @@ def _gib(value: float | None, place: str) -> int:
 
 def contexts_from(options: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the asked context lengths in tokens; empty where none was given."""
-    return tuple(tokens(text, "--context") for text in split(options.get("context"), commas=True))
+    return tuple(tokens(text, "--context") for text in listed(options.get("context"), "--context"))
 
 
 def load_from(options: Mapping[str, Any]) -> Load | None:
@@ -182,10 +184,25 @@ def tokens(text: str, place: str) -> int:
         raise UsageError(str(wrong), place=place, hint="write 4096, 4k or 128k") from None
 
 
-def split(values: Iterable[str] | None, *, commas: bool = False) -> tuple[str, ...]:
-    """Return the values of a repeatable option, each also split at commas where that is the custom."""
-    found = [part.strip() for value in values or () for part in (value.split(",") if commas else (value,))]
-    return tuple(part for part in found if part or not commas)
+def split(values: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the values of a repeatable option."""
+    return tuple(value.strip() for value in values or ())
+
+
+def listed(values: Iterable[str] | None, place: str) -> tuple[str, ...]:
+    """Return the values of a repeatable option, each also split at its commas.
+
+    Raises:
+        UsageError: there is nothing between two commas, or at an end: one value was forgotten, or never set.
+
+    """
+    found = []
+    for value in values or ():
+        parts = [part.strip() for part in value.split(",")]
+        if not all(parts):
+            raise UsageError(f"{value!r} has an empty item", place=place, hint="fill it, or leave out its comma")
+        found += parts
+    return tuple(found)
 
 
 def whole_numbers(values: Iterable[str] | None, place: str) -> tuple[int, ...]:
@@ -196,7 +213,7 @@ def whole_numbers(values: Iterable[str] | None, place: str) -> tuple[int, ...]:
 
     """
     try:
-        return tuple(int(text) for text in split(values, commas=True))
+        return tuple(int(text) for text in listed(values, place))
     except ValueError:
         raise UsageError(
             f"{' '.join(values or ())!r} is not a whole number", place=place, hint="write 1, 8 or 1,8,32"
@@ -211,7 +228,7 @@ def real_numbers(values: Iterable[str] | None, place: str) -> tuple[float, ...]:
 
     """
     try:
-        return tuple(float(text) for text in split(values, commas=True))
+        return tuple(float(text) for text in listed(values, place))
     except ValueError:
         raise UsageError(
             f"{' '.join(values or ())!r} is not a number or a list of numbers", place=place, hint="0.8 or 0.7,0.5,0.3"

@@ -11,7 +11,7 @@ import typer
 
 from infcalc.cli.given import contexts_from, single, split, tokens, whole_numbers
 from infcalc.cli.options import BATCHES, BENCH, CATALOG, CONTEXT, OUTPUT, SEED
-from infcalc.cli.render import check_way_out, render
+from infcalc.cli.render import check_way_out, render, write
 from infcalc.errors import UsageError
 from infcalc.report.table import View
 
@@ -96,13 +96,7 @@ def _measure(options: dict[str, Any], instruments: Instruments) -> int:
 
 
 def _overlay(text: str, warnings: tuple[str, ...], output: str | None) -> int:
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        from infcalc.files import write_text  # noqa: PLC0415 - only with --output
-
-        write_text(output, text)
-        sys.stderr.write(f"wrote {output}\n")
+    write(text, output)
     for warning in warnings:
         sys.stderr.write(f"warning: {warning}\n")
     return 0

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 from infcalc.api.launch_ask import LaunchAsk
 from infcalc.api.launching import launch, save
-from infcalc.cli.given import ask_from, contexts_from, split
+from infcalc.cli.given import ask_from, contexts_from, listed
 from infcalc.cli.options import BESIDES, CATALOG, CONTEXT, DEPLOYMENT, LAUNCH, OUTPUT
 from infcalc.cli.render import check_way_out, render
-from infcalc.errors import UsageError
+from infcalc.errors import FileProblem, UsageError
 from infcalc.report.table import View
 
 OPTIONS = (*LAUNCH, *CONTEXT, *DEPLOYMENT, *BESIDES, *CATALOG, *OUTPUT)
@@ -34,7 +35,7 @@ def _prefix_caching(options: dict[str, Any]) -> bool | None:
 def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
     check_way_out(options, "launch")
-    targets = split(options["target"], commas=True)
+    targets = listed(options["target"], "--target")
     how = LaunchAsk(
         targets=targets,
         num_replicas=1 if options["replicas"] is None else options["replicas"],
@@ -56,5 +57,8 @@ def run(options: dict[str, Any]) -> int:
         return views.view(answer, whole=bool(targets))
 
     if options["save"] and answer.result.fits:
-        sys.stderr.writelines(f"wrote {path}\n" for path in save(answer.result, options["save"]))
+        try:
+            sys.stderr.writelines(f"wrote {path}\n" for path in save(answer.result, options["save"]))
+        except FileProblem as problem:
+            answer = replace(answer, unsaved=(problem,))
     return render(answer, view, options)

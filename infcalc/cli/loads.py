@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from infcalc.api.costing import Terms
 from infcalc.api.offer import Offer
 from infcalc.cli.day import today
-from infcalc.cli.given import real_numbers, seconds, single, split, whole_numbers
+from infcalc.cli.given import listed, real_numbers, seconds, single, whole_numbers
 from infcalc.errors import UsageError
 from infcalc.units import parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from infcalc.api.batching_requests import BatchingAsk
     from infcalc.api.disaggregation_ask import PoolsAsk
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from infcalc.api.plan_ask import PlanAsk
     from infcalc.api.simulation_ask import SimulationAsk
     from infcalc.api.spending import ProfileAsk
-    from infcalc.api.sweeping import Sweep
+    from infcalc.api.sweeping import Sweep, Variable
     from infcalc.api.workload_ask import WorkloadAsk
     from infcalc.planning.break_even import ApiPrice
     from infcalc.planning.owning import Purchase
@@ -54,6 +54,7 @@ def offer_from(options: Mapping[str, Any]) -> Offer:
         # Users of a sweep come with its values.
         think_time_s=seconds(options.get("think_time"), "--think-time") or 0.0,
         prefix_hit_fraction=options.get("prefix_hit") or 0.0,
+        clients_option="--concurrency" if users is None else "--users",
     )
 
 
@@ -67,7 +68,7 @@ def batching_from(options: Mapping[str, Any]) -> BatchingAsk:
         input_tokens=options.get("input_tokens"),
         output_tokens=options.get("output_tokens"),
         requests_per_s=options.get("rate"),
-        policies=split(options.get("policy"), commas=True),
+        policies=listed(options.get("policy"), "--policy"),
         seed=options.get("seed"),
         unit_steps=options.get("unit_steps", False),
     )
@@ -94,6 +95,7 @@ def trace_from(options: Mapping[str, Any]) -> WorkloadAsk:
         requests_per_s=options.get("rate"),
         burstiness=options.get("burstiness"),
         num_clients=users if clients is None else clients,
+        clients_option="--concurrency" if users is None else "--users",
         think_s=seconds(options.get("think_time"), "--think-time"),
         input_tokens=options.get("input_tokens"),
         output_tokens=options.get("output_tokens"),
@@ -113,12 +115,12 @@ def simulation_from(options: Mapping[str, Any]) -> SimulationAsk:
         UsageError: a load, a sweep or an objective that is none.
 
     """
-    from infcalc.api.simulation_ask import SimulationAsk  # noqa: PLC0415 - only where something is simulated
+    from infcalc.api.simulation_ask import SWEPT, SimulationAsk  # noqa: PLC0415 - only where something is simulated
 
     return SimulationAsk(
         load=trace_from(options),
         policy=options.get("policy"),
-        compared=split(options.get("compare"), commas=True),
+        compared=tuple(dict.fromkeys(listed(options.get("compare"), "--compare"))),
         num_replicas=options.get("replicas"),
         router=options.get("router"),
         prefix_caching=not options.get("no_prefix_caching"),
@@ -126,7 +128,7 @@ def simulation_from(options: Mapping[str, Any]) -> SimulationAsk:
         num_slots=options.get("slots"),
         step_by_step=options.get("step_by_step", False),
         slo=slo_from(options),
-        sweep=sweep_from(options),
+        sweep=sweep_from(options, SWEPT),
         save_requests=options.get("save_requests"),
         pools=_pools_from(options),
         scaling=_scaling_from(options),
@@ -148,7 +150,7 @@ def draft_from(options: Mapping[str, Any]) -> DraftAsk | None:
     from infcalc.api.drafting import DraftAsk  # noqa: PLC0415 - only with drafts
 
     return DraftAsk(
-        methods=split(options.get("method"), commas=True),
+        methods=listed(options.get("method"), "--method"),
         draft_model=options.get("draft_model"),
         num_draft_tokens=options.get("num_draft_tokens"),
         acceptance=real_numbers(options.get("acceptance"), "--acceptance"),
@@ -191,7 +193,7 @@ def executor_from(options: Mapping[str, Any]) -> Executor | None:
     """
     from infcalc.api.executors import ExecutorAsk, executor_of  # noqa: PLC0415 - only where something is simulated
 
-    several = options.get("sweep") is not None or len(split(options.get("compare"), commas=True)) > 1
+    several = options.get("sweep") is not None or len(listed(options.get("compare"), "--compare")) > 1
     asked = ExecutorAsk(
         kind=options.get("executor"), num_workers=options.get("workers"), scheduler=options.get("scheduler")
     )
@@ -218,9 +220,9 @@ def plan_from(options: Mapping[str, Any]) -> PlanAsk:
         prefix_hit_fraction=options.get("prefix_hit"),
         file=options.get("file"),
         slo=slo_from(options),
-        gpus_from=split(options.get("gpus_from"), commas=True),
-        engines_from=split(options.get("engines_from"), commas=True),
-        allow=split(options.get("allow"), commas=True),
+        gpus_from=listed(options.get("gpus_from"), "--gpus-from"),
+        engines_from=listed(options.get("engines_from"), "--engines-from"),
+        allow=listed(options.get("allow"), "--allow"),
         draft=draft_from(options),
         usd_per_hour=None if texts["budget"] is None else asking.parse_budget(texts["budget"]),
         headroom_fraction=0.0 if texts["headroom"] is None else asking.parse_share(texts["headroom"], "--headroom"),
@@ -241,7 +243,7 @@ def terms_from(options: Mapping[str, Any]) -> Terms:
 
     """
     share = options.get("utilization")
-    plain, named = _prices(split(options.get("price"), commas=True))
+    plain, named = _prices(listed(options.get("price"), "--price"))
     return Terms(
         usd_per_hour=plain,
         gpu_prices_usd=named,
@@ -315,7 +317,7 @@ def _api_price(text: str | None) -> ApiPrice | None:
         return None
     found: dict[str, float] = {}
     hint = "write in=0.5,out=1.5 in USD per million tokens; cached=0.1 is optional"
-    for part in split((text,), commas=True):
+    for part in listed((text,), "--api-price"):
         key, _, usd = part.partition("=")
         name = _API_KEYS.get(key.strip().lower())
         if name is None or name in found:
@@ -356,19 +358,19 @@ def profile_from(options: Mapping[str, Any]) -> ProfileAsk | None:
     )
 
 
-def sweep_from(options: Mapping[str, Any]) -> Sweep | None:
-    """Return what is swept; None where nothing is."""
+def sweep_from(options: Mapping[str, Any], variables: Collection[Variable] = ()) -> Sweep | None:
+    """Return what is swept, one of ``variables`` where only some can be; None where nothing is."""
     text = options.get("sweep")
     if text is None:
         return None
-    from infcalc.api.sweeping import parse_sweep  # noqa: PLC0415 - only with a sweep
+    from infcalc.api.sweeping import Variable, parse_sweep  # noqa: PLC0415 - only with a sweep
 
-    return parse_sweep(text)
+    return parse_sweep(text, variables or tuple(Variable))
 
 
 def measured_from(options: Mapping[str, Any]) -> tuple[Measurement, ...]:
     """Return what was measured."""
-    texts = split(options.get("measured"), commas=True)
+    texts = listed(options.get("measured"), "--measured")
     if not texts:
         return ()
     from infcalc.api.judging import parse_measured  # noqa: PLC0415 - only with a measurement
@@ -378,7 +380,7 @@ def measured_from(options: Mapping[str, Any]) -> tuple[Measurement, ...]:
 
 def slo_from(options: Mapping[str, Any]) -> tuple[Objective, ...]:
     """Return what is to be kept."""
-    texts = split(options.get("slo"), commas=True)
+    texts = listed(options.get("slo"), "--slo")
     if not texts:
         return ()
     from infcalc.api.objectives import parse_slo  # noqa: PLC0415 - only with objectives

@@ -11,7 +11,7 @@ from infcalc.api.listing import models, show
 from infcalc.cli.given import ask_from
 from infcalc.cli.listing import overlay_of, run_show
 from infcalc.cli.options import CATALOG, OUTPUT
-from infcalc.cli.render import render
+from infcalc.cli.render import render, write
 from infcalc.errors import UsageError
 from infcalc.report.table import View
 
@@ -56,12 +56,7 @@ def _add(path: str | None, options: dict[str, Any]) -> int:
         raise UsageError("add what?", hint="name a config.json, a checkpoint folder or a .gguf file")
     answer = show(path, ask_from(options), sections=("models",))
     text = overlay_of(answer.result)
-    if options["output"]:
-        from infcalc.files import write_text  # noqa: PLC0415 - only with --output
-
-        write_text(options["output"], text)
-    else:
-        sys.stdout.write(text)
+    write(text, options["output"])
     for warning in answer.warnings:
         sys.stderr.write(f"warning: {warning}\n")
     return answer.exit_code

@@ -52,7 +52,7 @@ confirmed by the simulator; what was rejected is named with by how much it misse
 
 Example: infcalc plan --users 200 --think-time 20s --slo ttft-p95=500ms,tpot-p95=50ms --allow fp8
 
-Example: infcalc plan -m llama3-8b --rate 20 --budget 2000/month --spare N+1
+Example: infcalc plan -m llama3-8b --rate 20 --input-tokens 1000 --output-tokens 200 --budget 5000/month --spare N+1
 
 Example: infcalc plan --users 4 --slo tpot-p95=20ms --method eagle3,ngram
 

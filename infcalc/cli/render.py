@@ -7,7 +7,7 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from infcalc.errors import DoesNotFit, ObjectiveNotMet, UsageError
+from infcalc.errors import DoesNotFit, FileProblem, NothingToDraw, ObjectiveNotMet, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,13 +41,14 @@ def render(
         UsageError: an unknown format, or a plot without a file.
         ObjectiveNotMet: a ``--require`` gate does not hold (after the answer was written).
         DoesNotFit: the same, where the answer is that the deployment does not fit.
+        FileProblem: a file could not be written, that of ``--output`` among them (after the answer was shown).
 
     """
     form = chosen_format(options)
     read_gates(options)
     output = options.get("output")
     if form is Format.PLOT:
-        _plot(plot, output, answer.command)
+        _plot(plot, output, answer, view)
         warn(answer.warnings)
     elif form is Format.JSON:
         from infcalc.report.as_json import as_json  # noqa: PLC0415 - start-up
@@ -56,6 +57,8 @@ def render(
     else:
         _show(view(), form, output)
         warn(answer.warnings)
+    if answer.unsaved:
+        raise answer.unsaved[0]
     return gated(answer, options)
 
 
@@ -149,11 +152,28 @@ def _show(view: View, form: Format, output: str | None) -> None:
             write(text.plain(view), output)
 
 
-def _plot(plot: Callable[[str], None] | None, output: str | None, command: str) -> None:
+def _plot(
+    plot: Callable[[str], None] | None, output: str | None, answer: Answer[Any], view: Callable[[], View]
+) -> None:
+    command = answer.command
     if plot is None:
         raise UsageError(f"infcalc {command} has no plot", place="--format", hint="use table, json, csv or markdown")
-    plot(_plot_file(output, command))
-    sys.stderr.write(f"wrote {output}\n")
+    file = _plot_file(output, command)
+    from infcalc.files import check_target  # noqa: PLC0415 - start-up
+
+    check_target(file)
+    try:
+        plot(file)
+    except NothingToDraw as empty:
+        if not answer.exit_code:
+            raise
+        # Where nothing fits, that is the answer, and the exit code says so.
+        sys.stderr.write(f"{empty.message}\n")
+    except FileProblem:
+        _show(view(), Format.TABLE, None)
+        raise
+    else:
+        sys.stderr.write(f"wrote {output}\n")
 
 
 def _plot_file(output: str | None, command: str) -> str:
@@ -163,19 +183,26 @@ def _plot_file(output: str | None, command: str) -> str:
 
 
 def write(text: str, output: str | None) -> None:
-    """Write text to a file, and say so, or to the screen.
+    """Write a text to a file, else to stdout; where the file does not take it, to stdout before the error is raised.
 
     Raises:
-        FileProblem: the file cannot be written.
+        FileProblem: the file cannot be written: the disk is full, say.
 
     """
     if output is None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
-    from infcalc.files import write_text  # noqa: PLC0415 - start-up
+    from infcalc.files import check_target, write_text  # noqa: PLC0415 - start-up
 
-    write_text(output, text)
+    check_target(output)
+    try:
+        write_text(output, text)
+    except FileProblem:
+        # What may have taken minutes is not lost for that.
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        raise
     sys.stderr.write(f"wrote {output}\n")
 
 

@@ -88,8 +88,9 @@ def steps_of(key: str) -> tuple[Step, ...]:
 def check(gates: Iterable[str], result: object) -> None:
     """Check every gate against every value its key has in ``result`` (a key in several rows must hold in all).
 
-    ``rows.sequences`` names a key by its path, ``sequences`` any key of that name at any depth;
-    ``rows[kv_dtype=fp8].sequences`` only the rows that hold that text.
+    ``rows.sequences`` names a key by its path, ``sequences`` any key of that name;
+    ``rows[kv_dtype=fp8].sequences`` only the rows that hold that text. Where a key leads to several places, those meant
+    are the least deep, and of tables there the first: what is asked for stands before what was only looked at for it.
 
     Raises:
         UsageError: a gate cannot be read or names no key with a number.
@@ -97,21 +98,41 @@ def check(gates: Iterable[str], result: object) -> None:
 
     """
     failed: list[str] = []
-    found = tuple(numbers(result))
+    found = tuple(figures(result))
     for gate in gates:
         key, operator, limit = read_gate(gate)
         steps = steps_of(key)
-        values = [value for place, value in found if _leads_to(steps, place)]
-        if not values and any(_leads_to(steps, place) for place in absences(result)):
-            failed.append(f"{gate}: there is no such figure")
-            continue
-        if not values:
-            raise _nowhere(key, steps, tuple(place for place, _ in found))
+        meant = _meant([(place, value) for place, value in found if _leads_to(steps, place)])
+        if not meant:
+            raise _nowhere(key, steps, tuple(place for place, value in found if value is not None))
+        values = [value for _, value in meant if value is not None]
         broken = [value for value in values if not _OPERATORS[operator](value, limit)]
-        if broken:
+        if not values:
+            failed.append(f"{gate}: there is no such figure")
+        elif broken:
             failed.append(f"{gate}: found {', '.join(f'{value:,g}' for value in broken)}")
     if failed:
         raise ObjectiveNotMet("; ".join(failed), place="--require")
+
+
+def _meant(found: list[tuple[Place, float | None]]) -> list[tuple[Place, float | None]]:
+    """Return the least deep of the places that a key leads to: all that are in no table, else those of the first."""
+    depth = min((len(place) for place, _ in found), default=0)
+    near = [(place, value) for place, value in found if len(place) == depth]
+    alone = [(place, value) for place, value in near if not _in_table(place)]
+    return alone or [(place, value) for place, value in near if _names(place) == _names(near[0][0])]
+
+
+def _in_table(place: Place) -> bool:
+    # Answers side by side are no table of one answer.
+    return any(row for name, row in place if name != _BESIDE)
+
+
+def _names(place: Place) -> list[str]:
+    return [name for name, _ in place]
+
+
+_BESIDE = "side_by_side"
 
 
 def _leads_to(steps: tuple[Step, ...], place: Place, *, named_only: bool = False) -> bool:
@@ -153,22 +174,14 @@ def _nowhere(key: str, steps: tuple[Step, ...], places: tuple[Place, ...]) -> Us
 _FIGURE = {"value", "low", "high", "basis"}
 
 
-def absences(value: object, place: Place = ()) -> Iterator[Place]:
-    """Yield the names that lead to what is not there: a time beyond saturation, say."""
+def figures(value: object, place: Place = ()) -> Iterator[tuple[Place, float | None]]:
+    """Yield every number in a JSON-like value with the names and rows that lead to it.
+
+    None: what its name leads to is not there, a time beyond saturation, say.
+    """
     if value is None:
-        yield place
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from absences(item, (*place, (str(key), {})))
-    elif isinstance(value, list):
-        for item in value:
-            row = item if isinstance(item, dict) else {}
-            yield from absences(item, (*place[:-1], (place[-1][0], row)) if place else place)
-
-
-def numbers(value: object, place: Place = ()) -> Iterator[tuple[Place, float]]:
-    """Yield every number in a JSON-like value with the names and rows that lead to it."""
-    if isinstance(value, bool):
+        yield place, None
+    elif isinstance(value, bool):
         yield place, float(value)
     elif isinstance(value, int | float):
         yield place, value
@@ -177,8 +190,8 @@ def numbers(value: object, place: Place = ()) -> Iterator[tuple[Place, float]]:
             # ``tpot_s`` names the value of a figure, ``tpot_s.high`` the end of its band.
             yield place, value["value"]
         for key, item in value.items():
-            yield from numbers(item, (*place, (str(key), {})))
+            yield from figures(item, (*place, (str(key), {})))
     elif isinstance(value, list):
         for item in value:
             row = item if isinstance(item, dict) else {}
-            yield from numbers(item, (*place[:-1], (place[-1][0], row)) if place else place)
+            yield from figures(item, (*place[:-1], (place[-1][0], row)) if place else place)

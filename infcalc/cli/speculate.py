@@ -8,10 +8,10 @@ from infcalc.api.drafting import DraftAsk, speculate
 from infcalc.cli.given import (
     ask_from,
     contexts_from,
+    listed,
     real_numbers,
     simulation_from,
     single,
-    split,
     whole_numbers,
 )
 from infcalc.cli.options import BATCHES, CATALOG, CONTEXT, COUNTERS, DEPLOYMENT, DRAFTING, OUTPUT, SEED
@@ -27,7 +27,7 @@ Example: infcalc speculate --method eagle3 --acceptance 0.8 --num-draft-tokens 5
 def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
     draft = DraftAsk(
-        methods=split(options["method"], commas=True),
+        methods=listed(options["method"], "--method"),
         draft_model=options["draft_model"],
         num_draft_tokens=options["num_draft_tokens"],
         acceptance=real_numbers(options["acceptance"], "--acceptance"),

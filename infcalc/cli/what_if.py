@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from infcalc.api.what_if import what_if
-from infcalc.cli.given import ask_from, split
+from infcalc.cli.given import ask_from, listed
 from infcalc.cli.loads import simulation_from, terms_from
 from infcalc.cli.options import (
     ARRIVAL_TIMES,
@@ -61,7 +61,7 @@ def run(options: dict[str, Any]) -> int:
         answer = what_if(
             ask_from(options),
             simulation_from(options),
-            features=split(options["feature"], commas=True),
+            features=listed(options["feature"], "--feature"),
             terms=terms_from(options),
             progress=progress,
         )

@@ -39,7 +39,7 @@ Example: infcalc workload --arrivals gamma:rate=12,burstiness=0.5 --requests 100
 def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
     answer = workload(trace_from(options), explain=options["explain"])
-    if options["save_trace"]:
+    if options["save_trace"] and not answer.unsaved:
         sys.stderr.write(f"wrote {options['save_trace']}\n")
 
     def view() -> View:

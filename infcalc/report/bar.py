@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _WIDTH = 64
+_UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
 def memory_bar(
@@ -44,4 +45,7 @@ def memory_bar(
         legend.append(f". free {format_bytes(free)}")
     if reached > total_bytes:
         legend.append(f"{format_bytes(reached - total_bytes)} beyond the end")
-    return "\n".join([f"[{inside}]{beyond[:width]}", *textwrap.wrap(", ".join(legend), legend_width)])
+    # A letter stays on the line of its name.
+    whole_items = ", ".join(item.replace(" ", _UNBROKEN) for item in legend)
+    lines = (line.replace(_UNBROKEN, " ") for line in textwrap.wrap(whole_items, legend_width))
+    return "\n".join([f"[{inside}]{beyond[:width]}", *lines])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from infcalc.report.palette import ALERT, GREY, INK, colours
-from infcalc.report.plots import canvas, finish
+from infcalc.errors import NothingToDraw
+from infcalc.report.canvas import area, canvas, finish, line, name_bars, plain_ticks
+from infcalc.report.captions import joined, said, told_apart
+from infcalc.report.palette import GRID, INK, VERMILLION, Style, ink_on, styles
 from infcalc.units import format_seconds
 
 if TYPE_CHECKING:
@@ -18,6 +19,20 @@ if TYPE_CHECKING:
 _MS = 1e3
 _FOUR_DIGITS = 1000
 _MARGIN = 0.08
+_LABELLED = 4.0
+"""Per cent of a step: shorter pieces have no room for their number."""
+_BAR_INCHES = 0.75
+UNITS = {
+    "batch": "sequences",
+    "concurrency": "requests at once",
+    "rate": "requests/s",
+    "users": "users",
+    "input-tokens": "tokens",
+    "output-tokens": "tokens",
+    "tp": "GPUs",
+}
+"""What each variable of a sweep counts."""
+_NAMES = {"tp": "TP"}
 
 
 def plot_estimate(answer: Answer[SpeedResult], path: str) -> None:
@@ -25,89 +40,84 @@ def plot_estimate(answer: Answer[SpeedResult], path: str) -> None:
 
     Raises:
         UsageError: matplotlib is missing or the ending is not one of PNG, SVG, PDF.
+        NothingToDraw: nothing fits.
         FileProblem: the file cannot be written.
 
     """
-    figure, axes = canvas(path)
-    drawn = [(result, result.sweep) for result in answer.results if result.sweep is not None and result.sweep.points]
+    shared, names = told_apart(answer.results)
+    swept = [(one.sweep, name) for one, name in zip(answer.results, names, strict=True) if one.sweep is not None]
+    drawn = [(curve, name, _timed(curve)) for curve, name in swept if _timed(curve)]
     if not drawn:
-        _parts(axes, answer)
-        finish(figure, axes, path, "What one step is made of", legend_columns=3)
+        _parts(answer, path)
         return
-    variable = drawn[0][1].variable
-    for (result, curve), colour in zip(drawn, colours(len(drawn)), strict=True):
-        _curve(axes, curve, colour, f"{result.model} on {result.num_gpus} x {result.gpu}")
+    figure, (axes,) = canvas(path, height_inches=4.5)
+    variable = drawn[0][0].variable
+    for (curve, name, points), style in zip(drawn, styles(len(drawn)), strict=True):
+        _curve(axes, curve, points, style, name)
     axes.set_xscale("log")
     axes.set_yscale("log")
     # Room for the label of the last point, below and right of it.
     axes.margins(x=_MARGIN, y=_MARGIN)
     for axis in (axes.xaxis, axes.yaxis):
-        _plain_ticks(axis)
-    axes.tick_params(which="both", labelsize=9)
-    axes.set_xlabel("output tokens/s of the replica")
-    axes.set_ylabel("time per token, ms")
-    for _, curve in drawn:
-        _labels(figure, axes, curve)
-    finish(figure, axes, path, f"Latency and throughput by {variable}")
+        plain_ticks(axis)
+    axes.set_xlabel("throughput of the replica, output tokens/s")
+    axes.set_ylabel("time per output token, ms")
+    labels = [(_shown(point.value), *_place(point)) for _, _, points in drawn for point in _ends_first(points)]
+    given = ("input_tokens", "output_tokens", "batch", "concurrency", "rate_per_s", "users")
+    title = f"Latency and throughput by {_NAMES.get(variable, variable)} (written beside the points: {UNITS[variable]})"
+    finish(figure, path, title, joined(shared, said(answer, *given)), labels=[(axes, labels)])
 
 
-def _curve(axes: Any, curve: Curve, colour: str, label: str) -> None:  # noqa: ANN401 - matplotlib is optional
-    points = [point for point in curve.points if point.tpot_s is not None]
-    rates = [point.output_tokens_per_s.value for point in points]
-    axes.plot(rates, [_ms(point, "value") for point in points], color=colour, marker="o", markersize=4, label=label)
+def _timed(curve: Curve) -> list[SweepPoint]:
+    return [point for point in curve.points if point.tpot_s is not None]
+
+
+def _ends_first(points: list[SweepPoint]) -> list[SweepPoint]:
+    # The ends of a curve say most.
+    return [*points[:1], *points[:0:-1]]
+
+
+def _shown(value: float) -> str:
+    return f"{value:.3g}" if value < _FOUR_DIGITS else f"{value:g}"
+
+
+def _place(point: SweepPoint) -> tuple[float, float]:
+    return point.output_tokens_per_s.value, _ms(point, "value")
+
+
+def _curve(axes: Any, curve: Curve, points: list[SweepPoint], style: Style, name: str) -> None:  # noqa: ANN401
+    places = [_place(point) for point in points]
+    axes.plot(
+        *zip(*places, strict=True),
+        marker="o",
+        markersize=4,
+        label=name or "time per token, and its band",
+        **line(style),
+    )
     # Where throughput falls again, a band would run back over itself.
-    along = points if not rates or rates[0] <= rates[-1] else points[::-1]
+    along = points if places[0][0] <= places[-1][0] else points[::-1]
     most = list(accumulate((point.output_tokens_per_s.value for point in along), max))
     rising = [point for point, so_far in zip(along, most, strict=True) if point.output_tokens_per_s.value >= so_far]
     axes.fill_between(
         [point.output_tokens_per_s.value for point in rising],
         [_ms(point, "low") for point in rising],
         [_ms(point, "high") for point in rising],
-        color=colour,
+        color=style.colour,
         alpha=0.15,
         linewidth=0,
     )
+    if len(points) == 1:
+        # A band of one point is a line.
+        (rate, time), low, high = places[0], _ms(points[0], "low"), _ms(points[0], "high")
+        axes.errorbar([rate], [time], yerr=[[time - low], [high - time]], capsize=3, color=style.colour)
     for point in points:
         if point.value == curve.knee:
-            spot = ([point.output_tokens_per_s.value], [_ms(point, "value")])
-            axes.scatter(*spot, s=130, facecolor="none", edgecolor=INK, linewidth=1.4, zorder=4, label=_knee(curve))
-    unstable = [point for point in points if not point.stable]
+            told = joined(name, f"knee: {_NAMES.get(curve.variable, curve.variable)} {_shown(point.value)}")
+            axes.scatter(*_place(point), s=130, facecolor="none", edgecolor=INK, linewidth=1.4, zorder=4, label=told)
+    unstable = [_place(point) for point in points if not point.stable]
     if unstable:
-        axes.scatter(
-            [point.output_tokens_per_s.value for point in unstable],
-            [_ms(point, "value") for point in unstable],
-            marker="x",
-            color=ALERT,
-            zorder=4,
-            label="unstable",
-        )
-
-
-def _knee(curve: Curve) -> str:
-    return f"knee: {curve.variable} {curve.knee:.4g}"
-
-
-def _labels(figure: Any, axes: Any, curve: Curve) -> None:  # noqa: ANN401 - matplotlib is optional
-    """Write the variable beside the points whose label meets no other one."""
-    figure.draw_without_rendering()
-    taken = [text.get_window_extent() for text in axes.texts]
-    points = [point for point in curve.points if point.tpot_s is not None]
-    # The ends of a curve say most: they come first.
-    for point in dict.fromkeys([*points[:1], *points[-1:], *points]):
-        place = (point.output_tokens_per_s.value, _ms(point, "value"))
-        text = axes.annotate(
-            f"{point.value:.3g}" if point.value < _FOUR_DIGITS else f"{point.value:g}",
-            place,
-            textcoords="offset points",
-            xytext=(5, -10),
-            fontsize=8,
-            color=INK,
-        )
-        box = text.get_window_extent()
-        if any(box.overlaps(other) for other in taken):
-            text.remove()
-        else:
-            taken.append(box)
+        told = "unstable: the queue grows without end"
+        axes.scatter(*zip(*unstable, strict=True), marker="x", s=60, color=VERMILLION, zorder=4, label=told)
 
 
 def _ms(point: SweepPoint, end: str) -> float:
@@ -115,52 +125,39 @@ def _ms(point: SweepPoint, end: str) -> float:
     return found * _MS
 
 
-def _plain_ticks(axis: Any) -> None:  # noqa: ANN401 - matplotlib is optional
-    """Write plain numbers at an axis: of every leading digit where it spans little, else of a few."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator  # noqa: PLC0415 - an optional extra
-
-    low, high = axis.get_view_interval()
-    digits = next(digits for ratio, digits in _DIGITS if high <= ratio * low)
-
-    def shown(value: float, _position: object = None) -> str:
-        return f"{value:,.6g}" if not digits or f"{value:.0e}"[0] in digits else ""
-
-    if not digits:
-        axis.set_major_locator(MaxNLocator(nbins=6))
-        axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(shown))
-    axis.set_minor_formatter(FuncFormatter(shown))
-
-
-_DIGITS = ((3, ""), (7, "123456789"), (20, "12357"), (math.inf, "125"))
-"""Up to which ratio of the ends of an axis which leading digits are written; none: even steps, as on a linear axis."""
-
-
-def _parts(axes: Any, answer: Answer[SpeedResult]) -> None:  # noqa: ANN401 - matplotlib is optional
+def _parts(answer: Answer[SpeedResult], path: str) -> None:
     """Draw each step as one bar, its parts one after the other; what is small is one part."""
+    shared, told = told_apart(answer.results)
     steps = [
-        (f"{step.phase}, {result.model}\non {result.num_gpus} x {result.gpu}", step)
-        for result in reversed(answer.results)
-        for step in (result.prefill_step, result.step)
+        (joined(step.phase, name), step)
+        for result, name in zip(answer.results, told, strict=True)
+        for step in (result.step, result.prefill_step)
         if step is not None
     ]
+    if not steps:
+        raise NothingToDraw("the model does not fit, and takes no step")
+    figure, (axes,) = canvas(path)
     sizes: dict[str, float] = {}
     for _, step in steps:
         for part in step.parts:
             sizes[part.name] = max(sizes.get(part.name, 0.0), part.share_fraction)
     names = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_PARTS]
     left = [0.0 for _ in steps]
-    for name, colour in zip([*names, _OTHERS], [*colours(len(names)), GREY], strict=True):
+    looks = [*styles(len(names)), Style(colour=GRID, dash="", hatch="")]
+    for name, style in zip([*names, _OTHERS], looks, strict=True):
         shares = [
             100 * sum(part.share_fraction for part in step.parts if _named(part.name, names) == name)
             for _, step in steps
         ]
-        axes.barh(range(len(steps)), shares, left=left, color=colour, label=name, height=0.6)
+        drawn = axes.barh(range(len(steps)), shares, left=left, label=name, height=0.7, **area(style))
+        shown = [f"{share:.0f}" if share > _LABELLED else "" for share in shares]
+        axes.bar_label(drawn, labels=shown, label_type="center", color=ink_on(style.colour), fontsize=9)
         left = [start + share for start, share in zip(left, shares, strict=True)]
-    axes.set_yticks(range(len(steps)), [f"{name}\n{format_seconds(step.time_s.value)}" for name, step in steps])
+    name_bars(axes, [joined(name, format_seconds(step.time_s.value)) for name, step in steps], _BAR_INCHES)
     axes.set_xlim(0, 100)
-    axes.set_ylim(-0.6, len(steps) + 0.6)
     axes.set_xlabel("share of the step's time, %")
+    given = ("input_tokens", "output_tokens", "batch", "concurrency", "rate_per_s", "users", "load")
+    finish(figure, path, "What one step is made of", joined(shared, said(answer, *given)))
 
 
 def _named(part: str, names: list[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from infcalc.report.palette import SERIES, SERIES_ON_DARK
+from infcalc.report.palette import SERIES
 
 LIGHT: Final = {
     "page": "#ffffff",
@@ -40,8 +40,7 @@ DARK: Final = {
 
 def style_sheet() -> str:
     """Return the style sheet of a page."""
-    light = _named(LIGHT, SERIES)
-    dark = _named(DARK, SERIES_ON_DARK)
+    light, dark = _named({**LIGHT, **{f"s{index}": colour for index, colour in enumerate(SERIES)}}), _named(DARK)
     series = "".join(
         f".s{index}{{fill:var(--s{index})}}.l{index}{{stroke:var(--s{index});fill:none;stroke-width:2.2}}"
         for index in range(len(SERIES))
@@ -53,9 +52,8 @@ def style_sheet() -> str:
     )
 
 
-def _named(colours: dict[str, str], series: tuple[str, ...]) -> str:
-    pairs = {**colours, **{f"s{index}": colour for index, colour in enumerate(series)}}
-    return "".join(f"--{name}:{colour};" for name, colour in pairs.items())
+def _named(colours: dict[str, str]) -> str:
+    return "".join(f"--{name}:{colour};" for name, colour in colours.items())
 
 
 def _compact(sheet: str) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infcalc.report.palette import colours
-from infcalc.report.plots import canvas, finish
+from infcalc.errors import NothingToDraw
+from infcalc.report.canvas import canvas, finish, line, plain_ticks
+from infcalc.report.captions import joined, said
+from infcalc.report.palette import styles
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
@@ -17,48 +19,46 @@ def plot_plan(answer: Answer[PlanResult], path: str) -> None:
 
     Raises:
         UsageError: matplotlib is missing or the ending is not one of PNG, SVG, PDF.
+        NothingToDraw: there is no plan.
         FileProblem: the file cannot be written.
 
     """
-    figure, axes = canvas(path)
-    for result, colour in zip(answer.results, colours(len(answer.results)), strict=True):
-        front = result.front
-        axes.plot(
-            [point.usd_per_month for point in front],
-            [point.e2e_s for point in front],
-            color=colour,
-            marker="o",
-            drawstyle="steps-post",
-            label=f"{result.model}: no plan is cheaper and quicker",
-        )
-        for point in front:
-            axes.annotate(
-                f"{point.total_gpus} x {point.gpu}",
-                (point.usd_per_month, point.e2e_s),
-                textcoords="offset points",
-                xytext=(6, 6),
-                fontsize=8,
-            )
-        drawn = [one for one in result.plans if one.usd_per_month is not None and one.e2e_s is not None]
-        for one in drawn:
-            if one.usd_per_month is None or one.e2e_s is None:
+    if not any(result.front or result.plans for result in answer.results):
+        raise NothingToDraw("no plan meets what was asked")
+    figure, (axes,) = canvas(path, height_inches=4.5)
+    labels = []
+    several = len(answer.results) > 1
+    for result, style in zip(answer.results, styles(len(answer.results)), strict=True):
+        name = result.model if several else ""
+        for one in result.plans:
+            cost, time = one.usd_per_month, one.e2e_s
+            if cost is None or time is None:
                 continue
             axes.errorbar(
-                [one.usd_per_month.value],
-                [one.e2e_s.value],
-                yerr=[[one.e2e_s.value - one.e2e_s.low], [one.e2e_s.high - one.e2e_s.value]],
-                xerr=[
-                    [one.usd_per_month.value - one.usd_per_month.low],
-                    [one.usd_per_month.high - one.usd_per_month.value],
-                ],
-                color=colour,
+                [cost.value],
+                [time.value],
+                yerr=[[time.value - time.low], [time.high - time.value]],
+                xerr=[[cost.value - cost.low], [cost.high - cost.value]],
+                color=style.colour,
                 marker="x",
-                alpha=0.45,
+                alpha=0.5,
                 linestyle="none",
                 capsize=2,
+                label=joined(name, "a plan of the list, with its band"),
             )
+        front = [(point.usd_per_month, point.e2e_s) for point in result.front]
+        if front:
+            label = joined(name, "the front: no plan is both cheaper and quicker")
+            axes.plot(*zip(*front, strict=True), marker="o", drawstyle="steps-post", label=label, **line(style))
+        told = [f"{point.total_gpus} x {point.gpu}" for point in result.front]
+        labels += [(text, *place) for text, place in zip(told, front, strict=True)]
+    axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.margins(x=0.15, y=0.1)
-    axes.set_xlabel("USD a month")
-    axes.set_ylabel("time of a request, s")
-    finish(figure, axes, path, "Latency against cost")
+    axes.margins(x=0.1, y=0.1)
+    for axis in (axes.xaxis, axes.yaxis):
+        plain_ticks(axis)
+    axes.set_xlabel("cost, USD a month")
+    axes.set_ylabel("time of a whole request, s")
+    models = joined(*dict.fromkeys(result.model for result in answer.results))
+    given = ("users", "rate_per_s", "concurrency", "input_tokens", "output_tokens", "slo")
+    finish(figure, path, "Cost and latency of plans", joined(models, said(answer, *given)), labels=[(axes, labels)])

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infcalc.report.palette import INK, colours
-from infcalc.report.plots import canvas, finish
+from infcalc.errors import NothingToDraw
+from infcalc.report.canvas import area, canvas, finish, name_bars
+from infcalc.report.captions import joined, said, told_apart
+from infcalc.report.palette import GRID, styles
 from infcalc.report.views.batching import rate, used
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
     from infcalc.api.batching_policies import BatchingResult
 
-_GAP = 0.5
-_GREY = "#eeeeee"
+_FOOT, _BAND = 0.4, 0.65
+"""Of the room of one band: where its foot is below its middle, and its height."""
+_BAND_INCHES = 0.6
 
 
 def plot_batching(answer: Answer[BatchingResult], path: str) -> None:
@@ -21,30 +24,32 @@ def plot_batching(answer: Answer[BatchingResult], path: str) -> None:
 
     Raises:
         UsageError: matplotlib is missing or the ending is not one of PNG, SVG, PDF.
+        NothingToDraw: no deployment fits.
         FileProblem: the file cannot be written.
 
     """
-    figure, axes = canvas(path)
-    bands = [(result, one) for result in answer.results for one in result.policies]
-    several = len(answer.results) > 1
-    places = [(len(bands) - 1 - place) * (1 + _GAP) for place in range(len(bands))]
-    for (result, one), base, colour in zip(bands, places, colours(len(bands)), strict=True):
+    shared, names = told_apart(answer.results)
+    bands = [(result, name, one) for result, name in zip(answer.results, names, strict=True) for one in result.policies]
+    if not bands:
+        raise NothingToDraw("the model does not fit, and nothing is run")
+    figure, (axes,) = canvas(path)
+    policies = list(dict.fromkeys(one.policy for _, _, one in bands))
+    of_policy = dict(zip(policies, styles(len(policies)), strict=True))
+    for place, (result, _, one) in enumerate(bands):
+        foot = place + _FOOT
         # Down to nothing after each stretch: between two of them there may be no step.
         times = [moment for stretch in one.curve for moment in (stretch.start_s,) * 2 + (stretch.end_s,) * 2]
-        shares = [
-            base + share for stretch in one.curve for share in (0.0, stretch.used_fraction, stretch.used_fraction, 0.0)
-        ]
-        axes.fill_between([0, one.makespan_s], base, base + 1, color=_GREY, linewidth=0)
-        axes.fill_between(times, base, shares, color=colour, linewidth=0)
+        shares = [share for stretch in one.curve for share in (0.0, stretch.used_fraction, stretch.used_fraction, 0.0)]
+        axes.fill_between([0, one.makespan_s], foot - _BAND, foot, color=GRID, linewidth=0, label="idle")
+        looks = area(of_policy[one.policy]) | {"linewidth": 0}
+        axes.fill_between(times, foot, [foot - _BAND * share for share in shares], label=one.policy, **looks)
         told = f"{rate(one.throughput_tokens_per_s)} tokens/{'step' if result.unit_steps else 's'}, {used(one)}"
-        axes.annotate(told, (0, base + 1), textcoords="offset points", xytext=(2, 2), fontsize=8, color=INK)
-    axes.set_yticks(
-        [base + 0.5 for base in places],
-        [f"{one.policy}\n{result.model}, {result.gpu}" if several else one.policy for result, one in bands],
-    )
+        axes.annotate(told, (0, foot - _BAND), textcoords="offset points", xytext=(2, 2), fontsize=8)
+    name_bars(axes, [joined(one.policy, name) for _, name, one in bands], _BAND_INCHES)
+    axes.set_ylim(top=-1 + _FOOT)
     axes.set_xlim(left=0)
-    axes.set_ylim(-0.1, (len(bands) - 1) * (1 + _GAP) + 1 + _GAP)
     first = answer.result
-    axes.set_xlabel("steps" if first.unit_steps else "time, s")
-    title = f"Slots in use: {first.num_requests:,} requests on {first.num_slots:,} slots"
-    finish(figure, axes, path, title if several else f"{title}, {first.model} on {first.num_gpus} x {first.gpu}")
+    axes.set_xlabel("time, steps" if first.unit_steps else "time, s")
+    load = said(answer, "input_tokens", "output_tokens", "arrivals")
+    title = f"Slots in use over time: a full band is all {first.num_slots:,}"
+    finish(figure, path, title, joined(shared, said(answer, "requests"), load))

@@ -104,9 +104,9 @@ _ONLY_IN_JSON = frozenset({"max_num_batched_tokens", "block_tokens", "max_num_se
 
 def lead_line(inputs: tuple[Input, ...]) -> str:
     """Return the first line of a table: what was assumed, then what was given."""
-    given = [_named(item) for item in inputs if item.origin.startswith("given")]
+    given = [named(item) for item in inputs if item.origin.startswith("given")]
     assumed = [
-        _named(item)
+        named(item)
         for item in inputs
         if not item.origin.startswith("given")
         and item.name not in _ONLY_IN_JSON
@@ -115,7 +115,8 @@ def lead_line(inputs: tuple[Input, ...]) -> str:
     return "; ".join(f"{word}: {', '.join(items)}" for word, items in (("assumed", assumed), ("given", given)) if items)
 
 
-def _named(item: Input) -> str:
+def named(item: Input) -> str:
+    """Return an input in words: its name and its values with their unit."""
     return " ".join(named_value(item)).removesuffix(" True")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infcalc.report.palette import GRID, INK, colours
 from infcalc.units import format_span
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ _WIDTH = 78
 _LABEL = 10
 _LEAST = 10
 _WHOLE, _HALF = 0.75, 0.25
+_PANEL_INCHES = 2.3
 
 
 def columns_drawn(heights: Sequence[float], unit: str, end: str, *, width: int = _WIDTH) -> str:
@@ -62,46 +62,56 @@ def plot_workload(answer: Answer[WorkloadResult], path: str) -> None:
         FileProblem: the file cannot be written.
 
     """
-    from infcalc.report.plots import canvas, finish  # noqa: PLC0415 - the screen needs no picture
+    # The screen needs no picture.
+    from infcalc.report.canvas import area, canvas, finish, line  # noqa: PLC0415
+    from infcalc.report.captions import joined, said  # noqa: PLC0415
+    from infcalc.report.palette import INK, styles  # noqa: PLC0415
 
-    figure, axes = canvas(path)
     result = answer.result
-    first, second, third = colours(3)
+    first, second, third = styles(3)
+    load = said(answer, "arrivals", "rate_per_s", "concurrency", "users", "input_tokens", "output_tokens")
     if not result.over_time:
+        figure, (axes,) = canvas(path)
         percents = ("p50", "p90", "p99", "max")
-        for summary, colour, label in ((result.input_tokens, first, "input"), (result.output_tokens, second, "output")):
-            places = [place + (0.4 if label == "output" else 0) for place in range(len(percents))]
-            drawn = axes.bar(places, [getattr(summary, name) for name in percents], 0.38, color=colour, label=label)
+        for start, summary, style, label in (
+            (0.0, result.input_tokens, first, "input"),
+            (0.4, result.output_tokens, second, "output"),
+        ):
+            places = [place + start for place in range(len(percents))]
+            drawn = axes.bar(places, [getattr(summary, name) for name in percents], 0.38, label=label, **area(style))
             axes.bar_label(drawn, fmt="{:,.0f}", fontsize=8)
         axes.set_xticks([place + 0.2 for place in range(len(percents))], percents)
-        axes.set_ylabel("tokens")
-        finish(figure, axes, path, f"Lengths of {result.requests:,} requests")
+        axes.yaxis.set_major_formatter(lambda tokens, _position: f"{tokens:,.0f}")
+        axes.set_xlabel("percentile of the requests")
+        axes.set_ylabel("length, tokens")
+        finish(figure, path, "Lengths of requests", joined(f"requests {result.requests:,}", load))
         return
-    axes.remove()
-    above, below = figure.subplots(2, 1, sharex=True)
+    figure, (above, below) = canvas(path, height_inches=2 * _PANEL_INCHES, panels=2)
     unit, size = _unit(result.duration_s)
     step_s = result.over_time[1].start_s if len(result.over_time) > 1 else result.duration_s
     edges = [interval.start_s / size for interval in result.over_time]
     edges.append(edges[-1] + step_s / size)
-    above.stairs([interval.requests_per_s for interval in result.over_time], edges, fill=True, color=first)
+    requests = [interval.requests_per_s for interval in result.over_time]
+    above.stairs(requests, edges, fill=True, color=first.colour, label="requests")
     if result.rate_per_s is not None:
-        above.axhline(result.rate_per_s, color=INK, linewidth=1, label=f"mean {result.rate_per_s:.3g} per s")
-    above.set_ylabel("requests per s")
-    for label, values, colour in (
-        ("input", [interval.input_tokens_per_s for interval in result.over_time], second),
-        ("output", [interval.output_tokens_per_s for interval in result.over_time], third),
+        above.axhline(result.rate_per_s, color=INK, linewidth=1, label=f"mean {result.rate_per_s:.3g} requests/s")
+    above.set_ylabel("requests/s")
+    for label, values, style in (
+        ("input tokens", [interval.input_tokens_per_s for interval in result.over_time], second),
+        ("output tokens", [interval.output_tokens_per_s for interval in result.over_time], third),
     ):
-        below.stairs(values, edges, color=colour, linewidth=1.8, label=label)
-    below.set_ylabel("tokens per s")
+        below.stairs(values, edges, baseline=None, linewidth=1.8, label=label, **line(style))
+    below.set_ylabel("tokens/s")
     below.set_ylim(bottom=0)
     below.yaxis.set_major_formatter(lambda tokens, _position: f"{tokens:,.0f}")
     below.set_xlabel(f"time, {unit} (stretches of {format_span(step_s)})")
-    below.grid(visible=True, color=GRID, linewidth=0.6)
-    below.set_axisbelow(True)
-    below.legend(frameon=False)
-    for side in ("top", "right"):
-        below.spines[side].set_visible(False)
-    finish(figure, above, path, f"{result.requests:,} requests over {format_span(result.duration_s)}")
+    figure.align_ylabels([above, below])
+    finish(
+        figure,
+        path,
+        "Requests and tokens over time",
+        joined(f"requests {result.requests:,} in {format_span(result.duration_s)}", load),
+    )
 
 
 def _unit(duration_s: float) -> tuple[str, float]:

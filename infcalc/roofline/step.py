@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from infcalc.frozen import frozen
-from infcalc.lowering.ops import AttentionIo, Decode, Op, OpKind, Prefill, StepShape, ops_of, templates
+from infcalc.lowering.ops import AttentionIo, Decode, Op, Prefill, StepShape, ops_of, templates
 from infcalc.lowering.tensors import inventory
 from infcalc.roofline.price import IDEAL, Bound, Efficiency, OpTime, price
 from infcalc.spec.explain import Explanation, Input
@@ -243,37 +243,6 @@ def decode_timer(
             ops = ops_of(made, StepShape(decodes=(decode,)), num_dp_ranks=busy)
             known[key] = step_time(ops, gpu, efficiency).time_s + overhead_s
         return known[key]
-
-    return seconds
-
-
-def weights_timer(
-    gpu: Gpu,
-    *,
-    num_parameters: float,
-    weight_bytes: float,
-    parallelism: Parallelism = _WHOLE,
-    precision: str = "bf16",
-    efficiency: Efficiency = IDEAL,
-) -> Callable[[int], float]:
-    """Return a function of the batch that gives the seconds of one step of a network known only by its weights.
-
-    The step reads ``weight_bytes`` and spends 2 FLOP per parameter and sequence, divided over the TP ranks: for the
-    heads of EAGLE and Medusa, whose attention is small beside their weights. The batch is that of the replica.
-    """
-    num_ranks = parallelism.tp
-
-    def seconds(batch: int) -> float:
-        on_rank, _ = _per_dp_rank(batch, parallelism)
-        op = Op(
-            kind=OpKind.GEMM,
-            name="draft weights",
-            num_layers=1,
-            precision=precision,
-            flop=2 * num_parameters * on_rank / num_ranks,
-            weight_bytes=weight_bytes / num_ranks,
-        )
-        return price(op, gpu, efficiency).time_s
 
     return seconds
 

@@ -13,6 +13,7 @@ import pytest
 
 from infcalc.api import executing_processes, simulation_tasks
 from infcalc.api.deployment import Ask
+from infcalc.api.drafting import DraftAsk
 from infcalc.api.executing import PAYS_FROM_S, Done, Executed, Executor, SerialExecutor, Task, saved_s
 from infcalc.api.executing_processes import ProcessExecutor
 from infcalc.api.simulating import simulate
@@ -181,3 +182,45 @@ def test_what_is_broken_off_is_named() -> None:
     assert "broken off before these runs were made: rate 8, rate 32" in " ".join(answer.warnings)
     compared = simulate(SMALL, SimulationAsk(load=FEW, compared=("vllm", "static")), executor=Half())
     assert (compared.exit_code, compared.result.not_run, len(compared.result.compare)) == (130, ("static",), 1)
+
+
+class Noting(SerialExecutor):
+    """Makes the runs here, and notes what it was given."""
+
+    def __init__(self) -> None:
+        self.expected_s = 0.0
+        self.names: list[str] = []
+
+    def run(self, tasks: Sequence[Task[Done]], progress: Callable[[int, int], None] | None = None) -> Executed[Done]:
+        self.expected_s = sum(task.expected_s for task in tasks)
+        self.names = [task.name for task in tasks]
+        return super().run(tasks, progress)
+
+
+def test_beside_drafts_the_run_without_them_is_in_progress_and_in_the_expected_time() -> None:
+    ask = Ask(models=("llama3-8b",), gpus=("h100",), num_gpus=1)
+    draft = DraftAsk(methods=("eagle3",), num_draft_tokens=3, acceptance=(0.7,))
+    expected_s = []
+    for times in (1, 2):
+        told: list[tuple[int, int]] = []
+        noting = Noting()
+        asked = SimulationAsk(load=FEW, compared=("vllm", "continuous"), draft=draft if times == 2 else None)
+        simulate(ask, asked, progress=lambda *one, told=told: told.append(one), executor=noting)
+        done = [count for count, _ in told]
+        assert done == sorted(done)
+        assert {total for _, total in told} == {2 * 60 * times}
+        assert done[-1] == 2 * 60 * times
+        expected_s.append(noting.expected_s)
+    assert expected_s[1] == 2 * expected_s[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("rate=1,1", ["rate 1"]), ("rate=2,1,1..2,1.0", ["rate 1", "rate 2"]), ("users=3,3..3", ["users 3"])],
+)
+def test_a_value_of_a_sweep_that_is_written_twice_is_run_once(text: str, names: list[str]) -> None:
+    noting = Noting()
+    result = simulate(SMALL, SimulationAsk(load=FEW, sweep=parse_sweep(text)), executor=noting).result
+    assert noting.names == names
+    assert result.sweep is not None
+    assert len(result.sweep.points) == len(names)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from infcalc.cli.app import COMMANDS, SECTIONS
+from infcalc.cli.app import COMMANDS, SECTIONS, build
 from infcalc.cli.completion import VARIABLE
 from infcalc.cli.example import examples
 from tests.journeys.command import infcalc
@@ -83,3 +83,12 @@ def test_an_unknown_shell_is_refused(capsys: Capture) -> None:
     refused = infcalc(capsys, "completion", "cmd")
     assert refused.code == 2
     assert "bash, zsh or fish" in refused.err
+
+
+@pytest.mark.parametrize("line", [line for one in examples() for line in one.lines], ids=lambda text: text[:60])
+def test_each_example_is_a_line_that_its_command_takes(line: str) -> None:
+    """Only parsed: what the options say is read by the command's own tests, and many need a file."""
+    first, name, *words = shlex.split(line.partition(" >")[0])
+    assert first == "infcalc"
+    (known,) = [one for one in COMMANDS if one.name == name]
+    build(known).make_context(name, words)

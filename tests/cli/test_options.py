@@ -8,7 +8,17 @@ import pytest
 
 from infcalc.cli import options
 from infcalc.cli.app import COMMANDS
-from infcalc.cli.given import ask_from, contexts_from, real_numbers, refuse_empty, single, split, tokens, whole_numbers
+from infcalc.cli.given import (
+    ask_from,
+    contexts_from,
+    listed,
+    real_numbers,
+    refuse_empty,
+    single,
+    split,
+    tokens,
+    whole_numbers,
+)
 from infcalc.cli.options import CATALOG, CONTEXT, DEPLOYMENT, DRAFTING, OUTPUT, Option
 from infcalc.errors import UsageError
 
@@ -63,9 +73,19 @@ def test_an_ask_holds_what_was_given() -> None:
 
 
 def test_lists_are_split_at_commas_only_where_that_is_the_custom() -> None:
-    assert split(["a,b", " c "], commas=True) == ("a", "b", "c")
+    assert listed(["a,b", " c "], "--model") == ("a", "b", "c")
     assert split(["a,b"]) == ("a,b",)
-    assert split(None) == ()
+    assert split(None) == listed(None, "--model") == ()
+
+
+@pytest.mark.parametrize("text", ["a,,b", ",a", "a,", "a, ,b"])
+def test_a_forgotten_item_of_a_list_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="has an empty item") as refused:
+        listed(["x", text], "--quant")
+    assert (refused.value.place, refused.value.hint) == ("--quant", "fill it, or leave out its comma")
+    for read, place in ((whole_numbers, "--batch"), (real_numbers, "--acceptance")):
+        with pytest.raises(UsageError, match="has an empty item"):
+            read([text.replace("a", "1").replace("b", "2")], place)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from infcalc.api.answer import Answer
 from infcalc.cli.render import Format, chosen_format, render
-from infcalc.errors import DoesNotFit, FileProblem, ObjectiveNotMet, UsageError
+from infcalc.errors import DoesNotFit, FileProblem, NothingToDraw, ObjectiveNotMet, UsageError
 from infcalc.frozen import frozen
 from infcalc.report.table import Column, Table, View
 
@@ -114,6 +114,33 @@ def test_a_plot_is_drawn_to_its_file(capsys: Capture) -> None:
     assert render(ANSWER, unseen, {"format": "plot", "output": "x.svg"}, plot=drawn.append) == 3
     assert drawn == ["x.svg"]
     assert capsys.readouterr() == ("", "wrote x.svg\nwarning: careful\n")
+
+
+def test_an_answer_whose_picture_cannot_be_written_is_shown_as_a_table(capsys: Capture) -> None:
+    def full(path: str) -> None:
+        raise FileProblem("cannot be written: No space left on device", place=path)
+
+    with pytest.raises(FileProblem, match="No space left"):
+        render(ANSWER, view, {"format": "plot", "output": "x.svg"}, plot=full)
+    assert capsys.readouterr() == ("assumed: x\n\nt\ns\n-\n7\n", "")
+
+
+def test_a_plot_of_nothing_is_an_error_only_where_that_is_not_the_answer(capsys: Capture) -> None:
+    def nothing(_path: str) -> None:
+        raise NothingToDraw("nothing fits")
+
+    options = {"format": "plot", "output": "x.svg"}
+    assert render(ANSWER, view, options, plot=nothing) == 3
+    assert capsys.readouterr() == ("", "nothing to draw: nothing fits\nwarning: careful\n")
+    with pytest.raises(NothingToDraw):
+        render(replace(ANSWER, exit_code=0), view, options, plot=nothing)
+
+
+def test_what_could_not_be_saved_is_told_after_the_answer(capsys: Capture) -> None:
+    lost = replace(ANSWER, unsaved=(FileProblem("cannot be written", place="requests.csv"),))
+    with pytest.raises(FileProblem, match="cannot be written"):
+        render(lost, view, {"require": ["sequences>=8"]})
+    assert capsys.readouterr().out == "assumed: x\n\nt\ns\n-\n7\n"
 
 
 def test_a_plot_needs_a_file_and_something_to_draw() -> None:

@@ -56,6 +56,28 @@ MOE = ("--model", "qwen3-30b-a3b", "--gpu", "h100")
             "--context: the lengths of requests say already",
             "leave out --context",
         ),
+        (("concurrency", "--users", "99999999"), "--users: 99999999 is out of range", "from 1 to 1,000,000"),
+        (("estimate", "--users", "99999999"), "--users: 99999999 is out of range", "from 1 to 1,048,576"),
+        (("estimate", "--concurrency", "99999999"), "--concurrency: 99999999 is out of range", "1,048,576"),
+        (("estimate", "--users", "5", "--batch", "5"), "--users: both --batch and --users", "give one"),
+        (("simulate", "--users", "99999999"), "--users: 99999999 is out of range", "from 1 to 1,048,576"),
+        (("workload", "--users", "99999999"), "--users: 99999999 is out of range", "from 1 to 1,048,576"),
+        (("workload", "--concurrency", "99999999"), "--concurrency: 99999999 is out of range", "1,048,576"),
+        (("simulate", "--users", "5", "--rate", "3"), "--users: both --rate and --users", "give one"),
+        (
+            ("simulate", "--users", "5", "--sweep", "rate=1"),
+            "--sweep: --users is given, and rate swept",
+            "drop --users",
+        ),
+        (("simulate", "--sweep", "users=9,99999999"), "--sweep: users: 99999999 is out of range", "1,048,576"),
+        (("simulate", "--sweep", "rate=1,99999999"), "--sweep: rate: 1e+08 requests per second", "up to 1,000,000"),
+        (("estimate", "--sweep", "tpp=1"), "--sweep: 'tpp' cannot be swept", "batch, concurrency, rate, users, input"),
+        (("speculate", "--acceptance", "0.7,,0.5"), "--acceptance: '0.7,,0.5' has an empty item", "fill it"),
+        (("kv", "--kv-dtype", "fp8,"), "--kv-dtype: 'fp8,' has an empty item", "leave out its comma"),
+        (("plan", "--gpus-from", "h100,,h200"), "--gpus-from: 'h100,,h200' has an empty item", "fill it"),
+        (("estimate", "--slo", "ttft=1s,,tpot=9ms"), "--slo: 'ttft=1s,,tpot=9ms' has an empty item", "fill it"),
+        (("estimate", "--api-price", "in=1,,out=2"), "--api-price: 'in=1,,out=2' has an empty item", "fill it"),
+        (("simulate", "--compare", "vllm,,static"), "--compare: 'vllm,,static' has an empty item", "fill it"),
         (("simulate", "--compare", "vllm,foo"), "--compare: 'foo' is not a scheduling policy", "one of static"),
         (("simulate", "--policy", "foo"), "--policy: 'foo' is not a scheduling policy", "one of static"),
         (("estimate", "--slo", "ttft=0"), "--slo: 'ttft=0': a time without a unit", "write 500ms or 500s"),
@@ -181,3 +203,12 @@ def test_a_gate_on_what_does_not_fit(capsys: Capture) -> None:
     assert ran.code == 3
     assert "does not fit, and sequences>=10: found 0" in ran.err
     assert infcalc(capsys, "memory", "--require", "sequences>=100000").code == 4
+
+
+def test_a_sweep_that_cannot_be_lists_only_what_the_command_sweeps(capsys: Capture) -> None:
+    ran = infcalc(capsys, "simulate", "--sweep", "tpp=1,2")
+    assert ran.code == 2
+    hint = ran.err.splitlines()[1]
+    assert hint.startswith("  hint: one of rate, concurrency, users; ")
+    for variable in ("batch", "input-tokens", "tp="):
+        assert variable not in hint

@@ -240,6 +240,16 @@ def test_a_plot_needs_a_file_that_can_be_one(capsys: Capture, tmp_path: Path) ->
     refused(infcalc(capsys, "kv", "--format", "plot", "-o", str(tmp_path / "none" / "x.svg")), 2, "x.svg")
 
 
+def test_where_nothing_fits_there_is_no_picture_and_the_exit_code_says_so(capsys: Capture, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "x.png"
+    ran = infcalc(capsys, "estimate", "-m", "deepseek-v3", "-n", "1", "--format", "plot", "--output", str(path))
+    assert (ran.code, ran.out) == (3, "")
+    assert "nothing to draw: the model does not fit" in ran.err
+    assert "wrote" not in ran.err
+    assert not path.exists()
+
+
 # Exit codes
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.journeys.command import infcalc
+
 INFCALC = (sys.executable, "-m", "infcalc")
 FULL = Path("/dev/full")
 
@@ -42,6 +44,28 @@ def test_a_full_disk_is_told(tmp_path: Path, arguments: tuple[str, ...]) -> None
     assert process.returncode == 2
     assert b"cannot be written" in err
     assert b"Traceback" not in err
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (("simulate", "--num-requests", "5", "--save-requests", str(FULL)), "5 of 5 requests answered"),
+        (("workload", "--num-requests", "5", "--save-trace", str(FULL)), "5 requests over"),
+        (("kv", "--output", str(FULL)), "327,680 bytes per token"),
+        (("kv", "--json", "--output", str(FULL)), '"kv_bytes_per_token": 327680'),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_an_answer_is_told_before_the_file_that_is_full(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], shown: str
+) -> None:
+    ran = infcalc(capsys, *arguments)
+    assert ran.code == 2
+    assert shown in ran.out
+    assert "error: /dev/full: cannot be written: No space left on device" in ran.err
+    assert "make room there" in ran.err
+    assert "wrote" not in ran.err
 
 
 @pytest.mark.skipif(os.name != "posix", reason="closes streams in a POSIX shell")

@@ -28,3 +28,8 @@ def test_small_parts_do_not_push_others_over_the_end() -> None:
     bar, legend = memory_bar((("W", "weights", 10_000), ("A", "a", 1), ("B", "b", 1)), 10_002, width=20).splitlines()
     assert bar == f"[{'W' * 18}AB]"
     assert "beyond" not in legend
+
+
+def test_no_part_of_the_legend_is_broken_over_lines() -> None:
+    drawn = memory_bar((("W", "weights", 5 * 2**30), ("G", "CUDA graphs", 2**30)), 8 * 2**30, width=20, legend_width=24)
+    assert drawn.splitlines()[1:] == ["W weights 5 GiB,", "G CUDA graphs 1 GiB,", ". free 2 GiB"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,31 +13,21 @@ from infcalc.api.offer import Offer
 from infcalc.api.speed import estimate
 from infcalc.api.sweeping import parse_sweep
 from infcalc.report import curves
+from tests.report.conftest import Draw
 
 pytest.importorskip("matplotlib")
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:  # noqa: ANN401 - a function
+def drawn(draw: Draw) -> Callable[..., Any]:
     """Return a function that draws a sweep and returns figure and axes, laid out."""
-    held: list[Any] = []
 
-    def finish(figure: Any, axes: Any, *_: object, **__: object) -> None:  # noqa: ANN401
-        figure.draw_without_rendering()
-        held.append((figure, axes))
-
-    monkeypatch.setattr(curves, "finish", finish)
-
-    def draw(sweep: str, *models: str) -> Any:  # noqa: ANN401
+    def swept(sweep: str, *models: str) -> Any:  # noqa: ANN401
         ask = Ask(models=models or ("llama3-8b",), gpus=("h100-sxm5-80gb",), tp=1)
-        answer = estimate(ask, Offer(output_tokens=200), sweep=parse_sweep(sweep))
-        curves.plot_estimate(answer, str(tmp_path / "a.png"))
-        return held[-1]
+        figure = draw(curves.plot_estimate, estimate(ask, Offer(output_tokens=200), sweep=parse_sweep(sweep)))
+        return figure, figure.axes[0]
 
-    yield draw
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - an optional extra
-
-    plt.close("all")
+    return swept
 
 
 SWEEPS = ["rate=0.117078..30:24", "batch=1..1024", "concurrency=1..512:+16", "rate=1..3:40", "input-tokens=100..8000:9"]

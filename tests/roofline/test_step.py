@@ -23,7 +23,6 @@ from infcalc.roofline.step import (
     points,
     stage_times,
     step_time,
-    weights_timer,
 )
 from infcalc.spec.kv import KV_FORMATS
 from infcalc.spec.parallelism import Parallelism
@@ -246,14 +245,6 @@ def test_timer_keeps_its_answers() -> None:
             operations(LLAMA_8B, StepShape(decodes=(Decode(context_tokens=4096, num_sequences=4, new_tokens=2),))), A100
         ).time_s
     )
-
-
-def test_known_weights_are_read_once_and_computed_per_sequence() -> None:
-    timer = weights_timer(A100, num_parameters=1e9, weight_bytes=2e9, parallelism=Parallelism(tp=2))
-    assert timer(1) == 1e9 / 2039e9
-    assert timer(1000) == 1000 * 1e9 / 312e12
-    shared = weights_timer(A100, num_parameters=1e9, weight_bytes=2e9, parallelism=Parallelism(tp=2, dp=4))
-    assert shared(4000) == shared(3997) == timer(1000)
 
 
 def test_explanation_adds_up() -> None:

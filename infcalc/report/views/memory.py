@@ -199,8 +199,8 @@ def parts(result: MemoryResult) -> list[tuple[str, str, int]]:
 
 
 def _bar(result: MemoryResult, columns: int, *, named: bool) -> str:
-    width = min(columns, _COLUMNS) - len("[]")
-    drawn = memory_bar(parts(result), result.total_bytes, width=width, legend_width=width)
+    width = min(columns, _COLUMNS)
+    drawn = memory_bar(parts(result), result.total_bytes, width=width - len("[]"), legend_width=width)
     return f"{result.model} on {result.gpu}\n{drawn}" if named else drawn
 
 

@@ -5,27 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.report.table import Column, Table, View, count
-from infcalc.report.views.frame import view_of
+from infcalc.report.views.frame import row_table, side_by_side, view_of
 from infcalc.units import format_bytes
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
     from infcalc.api.paging_waste import AllocatorRow, PagingResult
 
-_WHO = (Column(key="model", heading="model", left=True), Column(key="gpu", heading="GPU", left=True))
-
 
 def view(answer: Answer[PagingResult]) -> View:
     """Return allocators side by side, other block sizes, and what one shared prompt takes."""
-    several = len(answer.results) > 1
-    who = _WHO if several else ()
-    pairs = [({"model": one.model, "gpu": f"{one.num_gpus} x {one.gpu}"}, one) for one in answer.results]
+    who, named = side_by_side(answer)
     first, prompt = answer.result, answer.result.shared_prefix
-    allocators = Table(
-        title="The same requests under each allocator"
-        + ("" if several else f": {first.requests:,} on a pool of {first.pool_tokens:,} tokens"),
-        columns=(
-            *who,
+    allocators = row_table(
+        "The same requests under each allocator"
+        + ("" if who else f": {first.requests:,} on a pool of {first.pool_tokens:,} tokens"),
+        who,
+        (
             Column(key="allocator", heading="allocator", left=True),
             Column(key="waste_fraction", heading="waste", show=_percent),
             Column(key="reserved_fraction", heading="reserved", show=_percent),
@@ -38,30 +34,20 @@ def view(answer: Answer[PagingResult]) -> View:
             Column(key="mean_sequences", heading="mean", show=_whole),
             Column(key="max_request_waste_tokens", heading="most wasted", show=count, aside=True),
         ),
-        rows=tuple(
-            names | {field: getattr(row, field) for field in _FIELDS} for names, one in pairs for row in one.allocators
-        ),
+        named,
+        lambda one: one.allocators,
     )
-    blocks = Table(
-        title="Paging with other blocks",
-        columns=(
-            *who,
+    blocks = row_table(
+        "Paging with other blocks",
+        who,
+        (
             Column(key="block_tokens", heading="block", show=count),
             Column(key="waste_fraction", heading="waste", show=_percent),
             Column(key="rejected", heading="rejected", show=count),
             Column(key="preempted", heading="preempted", show=count),
         ),
-        rows=tuple(
-            names
-            | {
-                "block_tokens": row.block_tokens,
-                "waste_fraction": row.waste_fraction,
-                "rejected": row.rejected,
-                "preempted": row.preempted,
-            }
-            for names, one in pairs
-            for row in one.blocks
-        ),
+        named,
+        lambda one: one.blocks,
     )
     shared = Table(
         title=f"{prompt.requests:,} requests with one prompt of {prompt.prefix_tokens:,} tokens",
@@ -72,7 +58,7 @@ def view(answer: Answer[PagingResult]) -> View:
             Column(key="prompt_blocks", heading="prompt blocks", show=count),
             Column(key="copies_on_write", heading="copies", show=count),
         ),
-        rows=tuple(names | row for names, one in pairs if one.allocators for row in _ways(one)),
+        rows=tuple(names | row for names, one in named if one.allocators for row in _ways(one)),
     )
     return view_of(
         answer,
@@ -80,12 +66,6 @@ def view(answer: Answer[PagingResult]) -> View:
         data=allocators,
         findings=tuple(text for one in answer.results for text in _findings(one)),
     )
-
-
-_FIELDS = (
-    *("allocator", "waste_fraction", "reserved_fraction", "internal_fraction", "scattered_fraction"),
-    *("live_pool_fraction", "rejected", "preempted", "peak_sequences", "mean_sequences", "max_request_waste_tokens"),
-)
 
 
 def _ways(result: PagingResult) -> list[dict[str, object]]:

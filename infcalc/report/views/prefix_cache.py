@@ -5,29 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infcalc.report.table import Column, Table, View, count
-from infcalc.report.views.frame import view_of
+from infcalc.report.views.frame import row_table, side_by_side, view_of
 from infcalc.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from infcalc.api.answer import Answer
     from infcalc.api.prefix_hits import PrefixCacheResult
 
-_WHO = (Column(key="model", heading="model", left=True), Column(key="gpu", heading="GPU", left=True))
-
 
 def view(answer: Answer[PrefixCacheResult]) -> View:
     """Return both kinds of cache, what hits spare, the policies, and the hit rate by the size of the cache."""
-    who = _WHO if len(answer.results) > 1 else ()
-    pairs = [({"model": one.model, "gpu": f"{one.num_gpus} x {one.gpu}"}, one) for one in answer.results]
+    who, named = side_by_side(answer)
     hits = (
         Column(key="found_requests_fraction", heading="by request", show=_percent),
         Column(key="found_tokens_fraction", heading="by token", show=_percent),
         Column(key="evicted", heading="evicted", show=count),
     )
-    caches = Table(
-        title="Hit rate of each kind of cache, by request and by token",
-        columns=(
-            *who,
+    caches = row_table(
+        "Hit rate of each kind of cache, by request and by token",
+        who,
+        (
             Column(key="index", heading="cache", left=True),
             Column(key="policy", heading="policy", left=True),
             Column(key="page_tokens", heading="page", show=count),
@@ -35,21 +32,8 @@ def view(answer: Answer[PrefixCacheResult]) -> View:
             Column(key="max_tokens", heading="tokens", show=count),
             *hits,
         ),
-        rows=tuple(
-            names
-            | {
-                "index": row.index,
-                "policy": row.policy,
-                "page_tokens": row.page_tokens,
-                "max_entries": row.max_entries,
-                "max_tokens": row.max_tokens,
-                "found_requests_fraction": row.found_requests_fraction,
-                "found_tokens_fraction": row.found_tokens_fraction,
-                "evicted": row.evicted,
-            }
-            for names, one in pairs
-            for row in one.indexes
-        ),
+        named,
+        lambda one: one.indexes,
     )
     spared = Table(
         title="What the hits spare (low to high holds 80 % of measurements)",
@@ -60,52 +44,31 @@ def view(answer: Answer[PrefixCacheResult]) -> View:
             Column(key="low", heading="low"),
             Column(key="high", heading="high"),
         ),
-        rows=tuple(names | row for names, one in pairs for row in _spared(one)),
+        rows=tuple(names | row for names, one in named for row in _spared(one)),
     )
     few = answer.result.policies[0].tight_entries if answer.result.policies else 0
-    policies = Table(
-        title="Hit rate by which entry goes first",
-        columns=(
-            *who,
+    policies = row_table(
+        "Hit rate by which entry goes first",
+        who,
+        (
             Column(key="policy", heading="policy", left=True),
             *hits,
             Column(key="tight_found_requests_fraction", heading=f"of {few} entries", show=_percent),
         ),
-        rows=tuple(
-            names
-            | {
-                "policy": row.policy,
-                "found_requests_fraction": row.found_requests_fraction,
-                "found_tokens_fraction": row.found_tokens_fraction,
-                "evicted": row.evicted,
-                "tight_found_requests_fraction": row.tight_found_requests_fraction,
-            }
-            for names, one in pairs
-            for row in one.policies
-        ),
+        named,
+        lambda one: one.policies,
     )
-    sizes = Table(
-        title="Hit rate by the size of the cache, each bound alone",
-        columns=(
-            *who,
+    sizes = row_table(
+        "Hit rate by the size of the cache, each bound alone",
+        who,
+        (
             Column(key="limit", heading="bound", left=True),
             Column(key="size", heading="size", show=count),
             Column(key="size_bytes", heading="KV", show=_size),
             *hits,
         ),
-        rows=tuple(
-            names
-            | {
-                "limit": point.limit,
-                "size": point.size,
-                "size_bytes": point.size_bytes,
-                "found_requests_fraction": point.found_requests_fraction,
-                "found_tokens_fraction": point.found_tokens_fraction,
-                "evicted": point.evicted,
-            }
-            for names, one in pairs
-            for point in one.curve
-        ),
+        named,
+        lambda one: one.curve,
     )
     return view_of(
         answer,

@@ -92,7 +92,6 @@ def _by_batch(result: SpeculateResult, *, several: bool) -> Table:
     """Return a row for each batch and a column for each way of drafting: its speedup at its best length."""
     methods = tuple(dict.fromkeys(point.method for point in result.by_batch))
     found = {(point.method, point.batch): point for point in result.by_batch}
-    fits = max((load.sequences_without for load in result.full_load), default=None)
     where = f", {result.model} on {result.gpu}" if several else ""
     return Table(
         title=f"Speedup by batch, best draft length in brackets{where}",
@@ -106,11 +105,19 @@ def _by_batch(result: SpeculateResult, *, several: bool) -> Table:
                 "batch": batch,
                 **{method: found[method, batch].speedup for method in methods},
                 **{f"{method} text": _point(found[method, batch]) for method in methods},
-                "fits": "" if fits is None else "yes" if batch <= fits else "no",
+                "fits": _fits(result, batch),
             }
             for batch in dict.fromkeys(point.batch for point in result.by_batch)
         ),
     )
+
+
+def _fits(result: SpeculateResult, batch: int) -> str:
+    """Return whether so many sequences fit: not known where the memory of no drafter is."""
+    if not result.fits:
+        return "no"
+    known = [load.sequences_without for load in result.full_load]
+    return "unknown" if not known else "yes" if batch <= max(known) else "no"
 
 
 def _point(point: BatchPoint) -> str:
