@@ -147,7 +147,7 @@ def _diagnosed(case: Case, ask: Ask, given: Offer, catalog: Catalog, beside: Seq
     findings = ranked([finding_of(one, facts, pricer, engine=engine, version=version) for one in verdicts.fired])
     missing = [lacking(one, scraped_once=_scraped_once(case)) for one in verdicts.unseen]
     missing += [
-        Lacking(symptom="gains and predictions", needs="deployment and load", how=text)
+        Lacking(symptom=_PREDICTED, needs="deployment and load", how=text)
         for text in (*model.lacking, *((undrafted,) if undrafted else ()))
     ]
     seen = tuple(looked_at(one) for one in verdicts.quiet)
@@ -178,6 +178,7 @@ def _diagnosed(case: Case, ask: Ask, given: Offer, catalog: Catalog, beside: Seq
     )
 
 
+_PREDICTED: Final = "gains and predictions"
 _NOTE: Final = (
     "gains are the model's: the same load on the changed deployment against it as it is; low to high is where eight of "
     "ten published pairs of runs lie about such a ratio (what-if)"
@@ -385,8 +386,9 @@ def _verdict(result: Diagnosis) -> str:
         return head
     told = [_lower(one.title) for one in result.findings]
     looked = f"{len(result.looked_at) + len(result.findings)} of {len(RULES)} rules could be looked at"
-    return "; ".join(["nothing wrong found", *told, looked])
+    blind = next((one.how for one in result.missing if one.symptom == _PREDICTED), "")
+    return "; ".join(["nothing wrong found", *told, looked, *([f"nothing is predicted: {blind}"] if blind else [])])
 
 
 def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+    return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text

@@ -79,7 +79,7 @@ def _with_offers(loaded: Loaded, change: Callable[[Offer], Offer]) -> Loaded:
 
 def _weights(word: str) -> Callable[[AsItIs], Other]:
     def other(now: AsItIs) -> Other:
-        if word in {now.site.deployment.weights, now.site.ask.weights}:
+        if now.site.deployment.weights.startswith(word) or now.site.ask.weights == word:
             raise Pointless("it is so already")
         return Other(ask=replace(now.site.ask, weights=word), loaded=now.loaded)
 

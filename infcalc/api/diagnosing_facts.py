@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from infcalc.api.diagnosing_changes import more_memory, stages_of
 from infcalc.api.judging import Measurement
 from infcalc.api.measured_causes import Loss
 from infcalc.api.measured_comparing import shown_value
+from infcalc.api.measured_figures import predicted
 from infcalc.api.measured_normal import position_text
 from infcalc.diagnosis.signals import Signal
 from infcalc.errors import InfcalcError
@@ -104,6 +106,9 @@ def facts_of(
     facts["rounds"] = f"{rounds.value:.2f} tokens" if rounds is not None else "the tokens"
     if drafted is not None and drafted.best_drafts is not None:
         facts["best_drafts"] = str(drafted.best_drafts)
+    batch = readings.get(Signal.BATCH)
+    facts["batch"] = "so many sequences" if batch is None else batch.shown
+    _hits(facts, model, readings)
     _numbers(facts, model)
     _transfer(facts, model, readings)
     line = sight.line()
@@ -130,6 +135,22 @@ def _numbers(facts: Facts, model: Modelled) -> None:
         facts["more_memory"] = f"{more_memory(deployment.fraction):g}"
     if model.made is not None and model.made.run is not None:
         facts["fewer_sequences"] = str(max(1, int(model.made.run.server.num_fitting)))
+
+
+def _hits(facts: Facts, model: Modelled, readings: Readings) -> None:
+    """Say what the hits of the prefix cache are worth: throughput with them, and without."""
+    hits = readings.value(Signal.PREFIX_HITS)
+    if not hits or model.found is None or model.loaded is None or model.made is None:
+        return
+    offers = tuple(replace(one, prefix_hit_fraction=0.0) for one in model.loaded.offers)
+    try:
+        without = predicted(model.found.site, replace(model.loaded, offers=offers)).result.output_tokens_per_s
+    except InfcalcError:
+        return
+    now = model.made.result.output_tokens_per_s
+    if now is not None and without is not None and without.value:
+        more = now.value / without.value - 1
+        facts["hits"] = f": {hits:.1%} of prompt tokens are worth {more:+.1%} of throughput here"
 
 
 def _transfer(facts: Facts, model: Modelled, readings: Readings) -> None:

@@ -32,7 +32,7 @@ def finding_of(fired: Fired, facts: Facts, pricer: Pricer, *, engine: str, versi
     """Return the finding of a rule."""
     rule = fired.rule
     offers = [_offer(one, facts, pricer, engine=engine, version=version) for one in rule.remedies]
-    offers = sorted((one for one in offers if one.text), key=lambda one: -_worth(one, pricer))
+    offers = sorted((one for one in offers if one.text), key=lambda one: -_worth(one))
     first = offers[0] if offers else None
     gain = None if first is None else first.gain
     return Finding(
@@ -59,14 +59,19 @@ def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 def _rank(one: Finding) -> tuple[int, float]:
     sure = _SURER if one.certainty == _MEASURED else 0.0
-    return _KINDS.index(one.kind), -(max(1.0, one.gain_factor or 1.0) + sure)
+    gain = one.remedies[0].gain if one.remedies else None
+    return _KINDS.index(one.kind), -(max(1.0, 1.0 if gain is None else _for_as_many(gain)) + sure)
 
 
-def _worth(offer: RemedyOffer, pricer: Pricer) -> float:
+def _worth(offer: RemedyOffer) -> float:
     """Return what remedies stand by: the gain for as many GPUs; what is not priced stands where nothing is gained."""
     if offer.gain is None:
         return 1.0 if not offer.change else 0.0
-    return offer.gain.gain_factor * min(1.0, pricer.num_gpus / offer.gain.num_gpus) if pricer.num_gpus else 1.0
+    return _for_as_many(offer.gain)
+
+
+def _for_as_many(gain: Gain) -> float:
+    return gain.gain_factor * gain.num_gpus_before / gain.num_gpus
 
 
 def _sentence(text: str, facts: Facts) -> str:

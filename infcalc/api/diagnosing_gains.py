@@ -46,7 +46,6 @@ class Pricer:
     def __init__(self, model: Modelled, drafted: Drafted | None, *, eager: bool) -> None:
         self._model, self._drafted, self._eager = model, drafted, eager
         self._made: dict[Change, Gain | str] = {}
-        self.num_gpus = 0 if model.found is None else model.found.deployment.parallelism.num_gpus
 
     def gain(self, change: Change) -> Gain | str:
         """Return what a change would gain, or in words why that is not priced."""
@@ -92,6 +91,7 @@ class Pricer:
             throughput=factor.value,
             tpot=one.speedup,
             ttft=None,
+            num_gpus_before=number,
             num_gpus=number,
             why=f"drafting is {one.speedup:.2f}x {one.how}",
         )
@@ -141,13 +141,21 @@ def _gain(before: Predicted, after: Predicted, other: Other) -> Gain | str:
         throughput=throughput,
         tpot=_ratio(after.result.tpot_s, before.result.tpot_s),
         ttft=_ratio(after.result.ttft_s, before.result.ttft_s),
+        num_gpus_before=before.result.num_gpus,
         num_gpus=other.num_servers * after.result.num_gpus,
         why="; ".join(text for text in (other.why, _told(before, after)) if text),
     )
 
 
 def _gain_of(
-    factor: Factor, *, throughput: float, tpot: float | None, ttft: float | None, num_gpus: int, why: str
+    factor: Factor,
+    *,
+    throughput: float,
+    tpot: float | None,
+    ttft: float | None,
+    num_gpus_before: int,
+    num_gpus: int,
+    why: str,
 ) -> Gain:
     return Gain(
         gain_factor=factor.value,
@@ -157,6 +165,7 @@ def _gain_of(
         throughput_factor=throughput,
         tpot_factor=tpot,
         ttft_factor=ttft,
+        num_gpus_before=num_gpus_before,
         num_gpus=num_gpus,
         why=why,
     )

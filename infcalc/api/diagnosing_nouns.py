@@ -39,6 +39,7 @@ class Gain:
     throughput_factor: float | None
     tpot_factor: float | None
     ttft_factor: float | None
+    num_gpus_before: int
     num_gpus: int
     """Of the changed deployment, all replicas."""
     why: str

@@ -160,7 +160,14 @@ class Sight:
             shown_value(line.quantity, high * (faster if rate else 1 / faster)),
         )
         shown = f"{shown_value(line.quantity, line.measured)} measured, {limits[0]} to {limits[1]} predicted"
-        yield Reading(signal=Signal.TOKEN_OVER_BAND, value=over, shown=shown, cites=self.cites(line), modelled=True)
+        cites = self.cites(line)
+        yield Reading(signal=Signal.TOKEN_OVER_BAND, value=over, shown=shown, cites=cites, modelled=True)
+        if line.slower_fraction is None or faster > 1:
+            yield Reading(signal=Signal.UNRANKED_OVER_BAND, value=over, shown=shown, cites=cites, modelled=True)
+        else:
+            share = line.slower_fraction
+            told = f"{share:.0%} of published runs of its class are slower beside their own prediction"
+            yield Reading(signal=Signal.SLOWER_PEERS, value=share, shown=told, cites=cites, modelled=True)
         if line.roofline_fraction is not None:
             share = line.roofline_fraction
             yield Reading(
@@ -223,6 +230,11 @@ class Sight:
         share = result.prefill_time_fraction
         shown = f"{share:.0%} of the GPU's time is predicted to go into prompts"
         yield Reading(signal=Signal.PREFILL_SHARE, value=share, shown=shown, modelled=True)
+        running = self._measured.get(Signal.RUNNING)
+        batch = result.batch if running is None else running.value
+        told = f"{batch:,.0f} sequences in a step"
+        cites = () if running is None else running.cites
+        yield Reading(signal=Signal.BATCH, value=batch, shown=told, cites=cites, modelled=running is None)
         yield from self._demand(run)
         yield from self._weights(made)
 

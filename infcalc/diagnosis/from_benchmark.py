@@ -36,6 +36,9 @@ class _Found:
         for quantity, signal, text in (
             (Quantity.TOKENS_PER_ROUND, Signal.TOKENS_PER_ROUND, "{:.2f} tokens in a round of drafting"),
             (Quantity.ACCEPTED, Signal.ACCEPTED, "{:.1%} of drafted tokens accepted"),
+            (Quantity.RUNNING, Signal.RUNNING, "{:,.3g} requests run"),
+            (Quantity.WAITING, Signal.WAITING, "{:,.3g} requests wait"),
+            (Quantity.KV_USAGE, Signal.KV_USAGE, "{:.1%} of the KV cache in use"),
         ):
             one = self._run.figure(quantity)
             if one is not None:

@@ -63,6 +63,12 @@ def _below(signal: Signal, threshold: float, source: str) -> Condition:
 _WAITS: Final = _from(Signal.WAITING, 1.0, "set by hand: a queue that is empty now, or was on average, is no queue")
 _FULL: Final = _from(Signal.KV_USAGE, 0.95, f"set by hand; above 0.9 is good use ({_SGLANG_TUNING})")
 _ROOM_LEFT: Final = _below(Signal.KV_USAGE, 0.9, _SGLANG_TUNING)
+_BEYOND: Final = _above(Signal.TOKEN_OVER_BAND, 1.0, "beyond the band that holds 80 % of published runs")
+_SLOWEST: Final = _to(Signal.SLOWER_PEERS, 0.05, "api/peer_table.py: of published runs, at most 5 % are so slow")
+_FAR_BEYOND: Final = _above(
+    Signal.UNRANKED_OVER_BAND, 1.25, "set by hand, where no runs of its class are published: a quarter beyond the band"
+)
+_MOSTLY_OVERHEAD: Final = _from(Signal.OVERHEAD_SHARE, 0.4, "set by hand: no other part of a step is larger")
 _CROWDED: Final = _from(Signal.WAITING_SHARE, 0.1, "set by hand: one of ten requests under way has no place")
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -164,8 +170,8 @@ RULES: Final[tuple[Rule, ...]] = (
                 _from(Signal.QUEUE, 0.1, "set by hand: a tenth of a second is felt"),
             ),
             (
-                _from(Signal.EXCESS_FIRST_SHARE, 0.5, "set by hand: most of the first token is not its own prompt"),
-                _from(Signal.EXCESS_FIRST, 0.5, "set by hand: half a second, beyond what predictions miss"),
+                _from(Signal.EXCESS_FIRST_SHARE, 0.75, "set by hand: most of the first token is not its own prompt"),
+                _from(Signal.EXCESS_FIRST, 1.0, "set by hand: a second, beyond what predictions miss"),
                 _above(Signal.FIRST_OVER_BAND, 0.0, "a prediction to hold it against"),
             ),
         ),
@@ -226,7 +232,7 @@ RULES: Final[tuple[Rule, ...]] = (
         symptom="prefix-cache-spent",
         kind=Kind.LIMIT,
         title="The prefix cache works, and has no more to give",
-        cause="hits save prefill alone, and decode takes most of the time: a high hit rate is no high speedup",
+        cause="hits save prefill alone, and decode takes most of the time: a high hit rate is no high speedup{hits}",
         cases=(
             (
                 _from(Signal.PREFIX_HITS, 0.5, "set by hand: most prompt tokens are found"),
@@ -365,14 +371,16 @@ RULES: Final[tuple[Rule, ...]] = (
         source="warnings of the engine: infcalc/diagnosis/from_start.py",
     ),
     Rule(
-        symptom="weight-only-losing",
+        symptom="weight-only-spent",
         kind=Kind.FAULT,
-        title="Weight-only quantization costs time at this batch",
-        cause="fewer bits save bandwidth, not arithmetic, and are widened in every step: many sequences pay for it",
+        title="Weight-only quantization brings nothing at this batch",
+        cause="fewer bits save bandwidth, not arithmetic, and are widened in every step: with {batch} this costs more "
+        "than it saves",
         cases=(
             (
-                _is(Signal.WEIGHT_ONLY, "weights below 8 bit, arithmetic in 16"),
-                _from(Signal.WEIGHT_ONLY_LOSS, 1.1, "set by hand: a tenth more throughput in 16 bit"),
+                _is(Signal.WEIGHT_ONLY, "4-bit weights, arithmetic in 16 bit"),
+                _from(Signal.BATCH, 64.0, "timed kernels: 4-bit gains nothing from 64 tokens on (efficiency.yaml)"),
+                _from(Signal.WEIGHT_ONLY_LOSS, 1.0, "the model: 16 bit is as fast"),
             ),
         ),
         remedies=(WEIGHTS_FP8, WEIGHTS_16),
@@ -393,28 +401,23 @@ RULES: Final[tuple[Rule, ...]] = (
         kind=Kind.FAULT,
         title="Steps take longer than predicted, and most of a step is the engine's own overhead",
         cause="launches, scheduling and sampling on the host: a slow or busy CPU shows here first",
-        cases=(
-            (
-                _above(Signal.TOKEN_OVER_BAND, 1.0, "beyond the band that holds 80 % of published runs"),
-                _from(Signal.OVERHEAD_SHARE, 0.4, "set by hand: no other part of the step is larger"),
-            ),
-        ),
+        cases=((_BEYOND, _SLOWEST, _MOSTLY_OVERHEAD), (_FAR_BEYOND, _MOSTLY_OVERHEAD)),
         remedies=(
             WITH_GRAPHS,
             advice("look at the host (top -H, lscpu): one core per rank at full clock; a newer engine schedules ahead"),
         ),
         source="efficiencies and overheads: docs/efficiency.md",
-        unless=("impossible-measurement", "graph-capture-missed"),
+        unless=("impossible-measurement", "graph-capture-missed", "tp-over-network"),
     ),
     Rule(
         symptom="slower-than-predicted",
         kind=Kind.FAULT,
         title="It is slower than such a deployment is",
         cause="{slower}",
-        cases=((_above(Signal.TOKEN_OVER_BAND, 1.0, "beyond the band that holds 80 % of published runs"),),),
+        cases=((_BEYOND, _SLOWEST), (_FAR_BEYOND,)),
         remedies=(advice("{suspects}"),),
         source="bands of published runs: docs/serving_accuracy.md",
-        unless=("impossible-measurement", "cpu-bound"),
+        unless=("impossible-measurement", "cpu-bound", "tp-over-network"),
     ),
     Rule(
         symptom="prefill-bound",
@@ -430,10 +433,14 @@ RULES: Final[tuple[Rule, ...]] = (
         kind=Kind.NORMAL,
         title="{measured} is normal: {bound} bound at {roofline} of roofline",
         cause="{normal}",
-        cases=((_to(Signal.TOKEN_OVER_BAND, 1.0, "within the band that holds 80 % of published runs, or faster"),),),
+        cases=(
+            (_to(Signal.TOKEN_OVER_BAND, 1.0, "within the band that holds 80 % of published runs, or faster"),),
+            (_above(Signal.SLOWER_PEERS, 0.05, "api/peer_table.py: more than 5 % of published runs of its class"),),
+            (_to(Signal.UNRANKED_OVER_BAND, 1.25, "set by hand, as for what is slower"),),
+        ),
         remedies=(WEIGHTS_FP8, TWICE_THE_TP),
         source="bands of published runs: docs/serving_accuracy.md",
-        unless=("impossible-measurement", "contradictory-figures"),
+        unless=("impossible-measurement", "contradictory-figures", "slower-than-predicted", "cpu-bound"),
     ),
     Rule(
         symptom="decode-bound",

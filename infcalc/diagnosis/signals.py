@@ -68,11 +68,14 @@ class Signal(StrEnum):
     TP_ACROSS_MACHINES = "tp_across_machines"
     SLOW_KERNELS = "slow_kernel_warnings"
     OFFLOADED = "offloaded_weights_bytes"
+    BATCH = "num_in_a_step"
     WEIGHT_ONLY = "weight_only_quantization"
     WEIGHT_ONLY_LOSS = "throughput_in_16_bit_over_now"
 
     # Beside the prediction
     TOKEN_OVER_BAND = "measured_over_band_high"  # noqa: S105 - tokens of text
+    SLOWER_PEERS = "slower_published_runs_fraction"
+    UNRANKED_OVER_BAND = "measured_over_band_high_without_peers"
     FIRST_OVER_BAND = "first_token_over_band_high"
     ROOFLINE = "roofline_fraction"
     BANDWIDTH_SHARE = "bandwidth_share_fraction"
