@@ -39,8 +39,12 @@ if TYPE_CHECKING:
 _MOST_CASES: Final = 1000
 _STRONGEST: Final = frozenset({Signal.EAGER, Signal.CONTRADICTIONS, Signal.REFUSALS})
 """Signals that several files may tell: what speaks for the finding counts."""
+_WORTH_TELLING: Final = 1.02
+"""Differences that nobody would turn a setting for, as in what-if."""
 _SAME_RUN: Final = 0.05
 _SAME_LENGTH: Final = 0.1
+_UNTRUE: Final = ("cannot be", "a negative estimate")
+"""In the words of :mod:`infcalc.api.contradictions`: what is false, and does not only mislead."""
 _UNITS: Final = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM"}
 
 
@@ -273,16 +277,10 @@ def _of_starts(case: Case, ask: Ask) -> tuple[dict[str, str], list[Reading]]:
             result = compare_text("\n".join(source.lines), ask, place=source.place).result
         except InfcalcError:
             continue
-        lines = [source.at(number) for text in result.contradictions if (number := _line_of(text))]
-        shown = "; ".join(result.contradictions) or "no figure of the log contradicts another"
-        found.append(
-            Reading(
-                signal=Signal.CONTRADICTIONS,
-                value=float(len(result.contradictions)),
-                shown=shown,
-                cites=tuple(lines),
-            )
-        )
+        untrue = [text for text in result.contradictions if any(word in text for word in _UNTRUE)]
+        lines = tuple(source.at(number) for text in untrue if (number := _line_of(text)))
+        shown = "; ".join(untrue) or "no figure of the log contradicts another"
+        found.append(Reading(signal=Signal.CONTRADICTIONS, value=float(len(untrue)), shown=shown, cites=lines))
         if result.refusals:
             last = result.refusals[-1]
             words["refusal"] = last.explanation
@@ -379,7 +377,7 @@ def _verdict(result: Diagnosis) -> str:
     if result.num_findings and first is not None:
         number = result.num_findings
         head = f"{number} finding{'' if number == 1 else 's'}: {_lower(first.title)}"
-        if first.gain_factor is not None and first.gain_factor > 1:
+        if first.gain_factor is not None and first.gain_factor > _WORTH_TELLING:
             low, high = first.gain_factor_low or 0.0, first.gain_factor_high or 0.0
             change = first.remedies[0].change
             head += f"; {change} would bring {first.gain_factor:.2g}x ({low:.2g} to {high:.2g})"

@@ -245,9 +245,25 @@ class Sight:
             return float(offer.concurrency), f"{offer.concurrency:,} requests are kept under way"
         if offer.batch is not None:
             return float(offer.batch), f"{offer.batch:,} requests start together"
-        if run.burst and offer.num_requests is not None:
+        if offer.requests_per_s is None and offer.num_requests is not None:
             return float(offer.num_requests), f"{offer.num_requests:,} requests come at once"
-        return None
+        return self._counted(run)
+
+    def _counted(self, run: Run) -> tuple[float, str] | None:
+        """Return how many requests were under way by what was measured: rate x time of a request (Little 1961)."""
+        evidence = self._case.run
+        rate = None if evidence is None else evidence.figure(Quantity.REQUESTS_PER_S)
+        if evidence is None or rate is None:
+            return None
+        whole, first, each = (evidence.figure(one) for one in (Quantity.E2E, Quantity.TTFT, Quantity.TPOT))
+        if whole is not None:
+            whole_s = whole.value
+        elif first is not None and each is not None:
+            whole_s = first.value + max(0.0, run.asked.answer_tokens - 1) * each.value
+        else:
+            return None
+        number = rate.value * whole_s
+        return number, f"{number:,.0f} requests were under way (rate x time of a request)"
 
     def _demand(self, run: Run) -> Iterator[Reading]:
         demand = self.under_way(run)

@@ -69,7 +69,8 @@ _FAR_BEYOND: Final = _above(
     Signal.UNRANKED_OVER_BAND, 1.25, "set by hand, where no runs of its class are published: a quarter beyond the band"
 )
 _MOSTLY_OVERHEAD: Final = _from(Signal.OVERHEAD_SHARE, 0.4, "set by hand: no other part of a step is larger")
-_CROWDED: Final = _from(Signal.WAITING_SHARE, 0.1, "set by hand: one of ten requests under way has no place")
+_CROWDED: Final = _from(Signal.WAITING_SHARE, 0.2, "set by hand: one of five requests under way has no place")
+_SEVERAL_WAIT: Final = _from(Signal.WAITING, 4.0, "set by hand: a few wait for the next step at any time")
 
 RULES: Final[tuple[Rule, ...]] = (
     # The figures themselves
@@ -164,7 +165,7 @@ RULES: Final[tuple[Rule, ...]] = (
         title="Requests wait before they start",
         cause="more comes than is answered at the same time{wait}",
         cases=(
-            (_CROWDED, _WAITS),
+            (_CROWDED, _SEVERAL_WAIT),
             (
                 _from(Signal.QUEUE_SHARE, 0.5, "set by hand: most of the first token is waiting"),
                 _from(Signal.QUEUE, 0.1, "set by hand: a tenth of a second is felt"),
