@@ -151,7 +151,7 @@ def _diagnosed(case: Case, ask: Ask, given: Offer, catalog: Catalog, beside: Seq
     findings = ranked([finding_of(one, facts, pricer, engine=engine, version=version) for one in verdicts.fired])
     missing = [lacking(one, scraped_once=_scraped_once(case)) for one in verdicts.unseen]
     missing += [
-        Lacking(symptom=_PREDICTED, needs="deployment and load", how=text)
+        Lacking(symptom=_PREDICTED, needs="deployment and load", what="more", how=text)
         for text in (*model.lacking, *((undrafted,) if undrafted else ()))
     ]
     seen = tuple(looked_at(one) for one in verdicts.quiet)

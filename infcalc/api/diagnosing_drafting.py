@@ -43,7 +43,7 @@ class Drafted:
     speedup: float
     low: float
     high: float
-    best_drafts: int | None
+    num_best_drafts: int | None
     how: str
 
 
@@ -96,7 +96,7 @@ def drafted_of(model: Modelled, measured: Mapping[Signal, Reading]) -> tuple[Dra
             speedup=row.speedup,
             low=row.speedup_low,
             high=row.speedup_high,
-            best_drafts=_best(plain, draft, row.method, row.survival_rates, context),
+            num_best_drafts=_best(plain, draft, row.method, row.survival_rates, context),
             how=how,
         ),
         "",

@@ -104,8 +104,8 @@ def facts_of(
             facts[name] = f": {reading.shown}"
     rounds = readings.get(Signal.TOKENS_PER_ROUND)
     facts["rounds"] = f"{rounds.value:.2f} tokens" if rounds is not None else "the tokens"
-    if drafted is not None and drafted.best_drafts is not None:
-        facts["best_drafts"] = str(drafted.best_drafts)
+    if drafted is not None and drafted.num_best_drafts is not None:
+        facts["best_drafts"] = str(drafted.num_best_drafts)
     batch = readings.get(Signal.BATCH)
     facts["batch"] = "so many sequences" if batch is None else batch.shown
     _hits(facts, model, readings)

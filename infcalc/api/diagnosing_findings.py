@@ -151,7 +151,7 @@ def looked_at(quiet: Quiet) -> LookedAt:
 def lacking(unseen: Unseen, *, scraped_once: bool) -> Lacking:
     """Return what a rule needs, and how to get it. ``scraped_once``: metrics are there, of all time since the start."""
     first = unseen.lacking[0] if unseen.lacking else Signal.TOKEN_OVER_BAND
-    how = HOW[first]
-    if how == BENCHMARK and scraped_once:
-        how = TWO_SCRAPES
-    return Lacking(symptom=unseen.rule.symptom, needs=", ".join(unseen.lacking), how=how)
+    way = HOW[first]
+    if way == BENCHMARK and scraped_once:
+        way = TWO_SCRAPES
+    return Lacking(symptom=unseen.rule.symptom, needs=", ".join(unseen.lacking), what=way.what, how=way.how)

@@ -97,6 +97,8 @@ class Lacking:
 
     symptom: str
     needs: str
+    what: str
+    """To give, in a word or two."""
     how: str
 
 

@@ -331,7 +331,7 @@ class Sight:
         else:
             yield from self._captured()
         offloaded = deployment.cpu_offload_bytes
-        shown = f"{format_bytes(offloaded)} of each GPU's weights stay in host memory"
+        shown = f"{format_bytes(offloaded)} of each GPU's weights stay in host memory" if offloaded else "none are"
         yield Reading(signal=Signal.OFFLOADED, value=float(offloaded), shown=shown)
         yield from _links(deployment.gpu, deployment.parallelism)
         if ask.max_num_batched_tokens is not None:

@@ -198,7 +198,9 @@ BARE = {
         "a count of what it names",
     ),
     **dict.fromkeys(words("share share_per_replica"), "clients or requests per second, by the kind of the load"),
-    **dict.fromkeys(words("gain_factor saving_factor total_factor"), "a ratio of two equal units"),
+    **dict.fromkeys(
+        words("gain_factor gain_factor_low gain_factor_high saving_factor total_factor"), "a ratio of two equal units"
+    ),
     **dict.fromkeys(
         words(
             "throughput_factor_low throughput_factor_high tpot_factor tpot_factor_low "
@@ -207,6 +209,7 @@ BARE = {
         ),
         "a ratio, by the contract",
     ),
+    "threshold": "in the unit of the signal beside it",
     "capacity": "of a load, in the unit that the load has: requests per second, or users",
     "requests_per_s_per_replica": "requests per second, of each",
 }

@@ -106,7 +106,8 @@ def test_every_signal_says_how_to_get_it_and_is_looked_at() -> None:
         condition.signal for rule in RULES for case in rule.cases for condition in case
     }
     for signal in HOW:
-        assert HOW[signal]
+        assert HOW[signal].what
+        assert HOW[signal].how
 
 
 def test_lines_that_tell_by_themselves_are_patterns_with_a_source() -> None:

@@ -103,12 +103,11 @@ def _remedies(one: Diagnosis) -> Table:
             Column(key="symptom", heading="finding", left=True),
             Column(key="text", heading="do", left=True),
             Column(key="flag", heading="option", left=True),
-            Column(key="gain_factor", heading="gain", show=_times),
-            Column(key="band", heading="80 % band", aside=True),
-            Column(key="throughput_factor", heading="tokens/s", show=_times),
-            Column(key="tpot_factor", heading="TPOT", show=_times),
-            Column(key="ttft_factor", heading="TTFT", show=_times),
-            Column(key="num_gpus", heading="GPUs", show=count, aside=True),
+            Column(key="gain_factor", heading="gain (80 % band)", text_key="gain"),
+            Column(key="num_gpus", heading="GPUs", show=count),
+            Column(key="throughput_factor", heading="tokens/s", show=_times, aside=True),
+            Column(key="tpot_factor", heading="TPOT", show=_times, aside=True),
+            Column(key="ttft_factor", heading="TTFT", show=_times, aside=True),
         ),
         rows=tuple(_remedy(finding, offer) for finding in one.findings for offer in finding.remedies),
     )
@@ -125,7 +124,7 @@ def _remedy(finding: Finding, offer: RemedyOffer) -> dict[str, object]:
         )
     return row | {
         "gain_factor": gain.gain_factor,
-        "band": f"{gain.gain_factor_low:.2g}x to {gain.gain_factor_high:.2g}x",
+        "gain": f"{gain.gain_factor:.2f}x ({gain.gain_factor_low:.2f}-{gain.gain_factor_high:.2f})",
         "throughput_factor": gain.throughput_factor,
         "tpot_factor": gain.tpot_factor,
         "ttft_factor": gain.ttft_factor,
@@ -146,16 +145,20 @@ def _looked_at(one: Diagnosis) -> Table:
 
 def _missing(one: Diagnosis) -> Table:
     """Return what could not be looked at, by what it takes."""
-    by_way: dict[str, list[str]] = {}
+    by_way: dict[tuple[str, str], list[str]] = {}
     for row in one.missing:
-        by_way.setdefault(row.how, []).append(row.symptom)
+        by_way.setdefault((row.what, row.how), []).append(row.symptom)
     return Table(
         title="What could not be looked at, and what it takes",
         columns=(
-            Column(key="how", heading="give", left=True),
+            Column(key="what", heading="give", left=True),
+            Column(key="how", heading="how", left=True),
             Column(key="symptoms", heading="to see", left=True),
         ),
-        rows=tuple({"how": how, "symptoms": ", ".join(dict.fromkeys(names))} for how, names in by_way.items()),
+        rows=tuple(
+            {"what": what, "how": how, "symptoms": ", ".join(dict.fromkeys(names))}
+            for (what, how), names in by_way.items()
+        ),
     )
 
 
