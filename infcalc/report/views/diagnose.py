@@ -66,20 +66,17 @@ def _findings(one: Diagnosis, where: str = "") -> Table:
 
 
 def _evidence(one: Diagnosis) -> Table:
-    rows = [
-        {"symptom": finding.symptom, "where": _at(line.place, line.line), "says": line.said, "text": line.text}
-        for finding in one.findings
-        for line in finding.evidence
-    ]
-    # Lines of figures that one sentence sums up say it once.
-    told: set[tuple[str, str]] = set()
-    for row in rows:
-        key = (row["symptom"], row["says"])
-        if key in told:
-            row["says"] = ""
-        told.add(key)
-        if row["text"] == row["says"]:
-            row["text"] = ""
+    """Return each line once for a finding, with all that it says."""
+    rows: dict[tuple[str, str, str], dict[str, None]] = {}
+    for finding in one.findings:
+        told: set[str] = set()
+        for line in finding.evidence:
+            where = _at(line.place, line.line)
+            says = rows.setdefault((finding.symptom, where, line.text if line.text != line.said else ""), {})
+            # What several lines say together stands at the first of them.
+            if line.said not in told:
+                says[line.said] = None
+            told.add(line.said)
     return Table(
         title="The lines that say so",
         columns=(
@@ -88,7 +85,10 @@ def _evidence(one: Diagnosis) -> Table:
             Column(key="says", heading="what it says", left=True),
             Column(key="text", heading="line", left=True),
         ),
-        rows=tuple(rows),
+        rows=tuple(
+            {"symptom": symptom, "where": where, "says": "; ".join(says), "text": text}
+            for (symptom, where, text), says in rows.items()
+        ),
     )
 
 
