@@ -149,7 +149,9 @@ def _diagnosed(case: Case, ask: Ask, given: Offer, catalog: Catalog, beside: Seq
     pricer = Pricer(model, drafted, eager=eager)
     engine, version = _engine(case, model)
     findings = ranked([finding_of(one, facts, pricer, engine=engine, version=version) for one in verdicts.fired])
-    missing = [lacking(one, scraped_once=_scraped_once(case)) for one in verdicts.unseen]
+    scraped = case.metrics is not None
+    once = scraped and not case.windowed
+    missing = [lacking(one, scraped=scraped, scraped_once=once) for one in verdicts.unseen]
     missing += [
         Lacking(symptom=_PREDICTED, needs="deployment and load", what="more", how=text)
         for text in (*model.lacking, *((undrafted,) if undrafted else ()))
@@ -191,10 +193,6 @@ _NOTE: Final = (
 
 def _has_gains(result: Diagnosis) -> bool:
     return any(offer.gain is not None for one in result.findings for offer in one.remedies)
-
-
-def _scraped_once(case: Case) -> bool:
-    return case.metrics is not None and not case.windowed
 
 
 def _warned(case: Case) -> tuple[str, ...]:

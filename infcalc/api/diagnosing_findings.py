@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from infcalc.api.diagnosing_nouns import EvidenceLine, Finding, Gain, Lacking, LookedAt, RemedyOffer
-from infcalc.diagnosis.asking import BENCHMARK, HOW, TWO_SCRAPES
+from infcalc.diagnosis.asking import BENCHMARK, HOW, METRICS, MORE_METRICS, TWO_SCRAPES
 from infcalc.diagnosis.rule import Kind
 from infcalc.diagnosis.signals import Signal
 from infcalc.engines.flags.table import FLAGS, has_flag, version_of, why_absent
@@ -148,10 +148,16 @@ def looked_at(quiet: Quiet) -> LookedAt:
     return LookedAt(symptom=quiet.rule.symptom, because="; ".join(list(shown)[:_MOST_READINGS]))
 
 
-def lacking(unseen: Unseen, *, scraped_once: bool) -> Lacking:
-    """Return what a rule needs, and how to get it. ``scraped_once``: metrics are there, of all time since the start."""
+def lacking(unseen: Unseen, *, scraped: bool, scraped_once: bool) -> Lacking:
+    """Return what a rule needs, and how to get it.
+
+    ``scraped``: metrics are there; ``scraped_once``: of all time since the start.
+    """
+    needs = ", ".join(unseen.lacking)
     first = unseen.lacking[0] if unseen.lacking else Signal.TOKEN_OVER_BAND
     way = HOW[first]
     if way == BENCHMARK and scraped_once:
         way = TWO_SCRAPES
-    return Lacking(symptom=unseen.rule.symptom, needs=", ".join(unseen.lacking), what=way.what, how=way.how)
+    if way == METRICS and scraped:
+        return Lacking(symptom=unseen.rule.symptom, needs=needs, what=MORE_METRICS.what, how=MORE_METRICS.how)
+    return Lacking(symptom=unseen.rule.symptom, needs=needs, what=way.what, how=way.how)

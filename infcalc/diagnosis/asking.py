@@ -19,6 +19,9 @@ class Way:
 METRICS: Final = Way(
     what="metrics", how="save them while the server is busy: curl -s localhost:8000/metrics > metrics.txt"
 )
+MORE_METRICS: Final = Way(
+    what="more metrics", how="these do not state what it takes: another release, pools or several engines have them"
+)
 TWO_SCRAPES: Final = Way(
     what="a second scrape",
     how="save /metrics twice, some minutes apart, the later behind the earlier in one file (>>)",

@@ -11,7 +11,7 @@ from infcalc.frozen import frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_LONGEST: Final = 160
+_LONGEST: Final = 260
 _AROUND: Final = 12
 _RUN: Final = re.compile(r"\(line (?P<line>[0-9]+)\)$")
 _SCRAPE: Final = re.compile(r", scrape (?P<number>[0-9]+)(?: of |$)")

@@ -221,10 +221,6 @@ RULES: Final[tuple[Rule, ...]] = (
                 _below(Signal.PREFIX_HITS, 0.1, "set by hand: one token in ten"),
                 _from(Signal.PREFILL_SHARE, 0.25, "set by hand: a quarter of the device's time goes into prompts"),
             ),
-            (
-                _below(Signal.PREFIX_HITS, 0.1, "set by hand: one token in ten"),
-                _FULL,
-            ),
         ),
         remedies=(PREFIXES, KV_FP8),
         source="gain of hits = share of time in prefill; infcalc prefix-cache tries a trace",

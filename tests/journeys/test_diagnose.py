@@ -224,6 +224,46 @@ def test_runs_of_one_file_are_told_apart(capsys: Capture) -> None:
     assert second["findings"][0]["evidence"][0]["line"] == 2
 
 
+# Interval lines
+
+
+START = (
+    "INFO [core.py:77] Initializing a V1 LLM engine (v0.11.0) with config: model='meta-llama/Llama-3.1-8B-Instruct', "
+    "dtype=torch.bfloat16, max_seq_len=16384, tensor_parallel_size=1, quantization=None, kv_cache_dtype=auto\n"
+    "INFO [gpu_model_runner.py:2653] Model loading took 14.9889 GiB and 3.8 seconds\n"
+)
+
+
+def interval_lines(prompt: float, answer: float, running: int, waiting: int, usage: float) -> str:
+    return "".join(
+        f"INFO 01-02 03:04:{number:02d} [loggers.py:118] Engine 000: Avg prompt throughput: "
+        f"{prompt if number % 5 else 0.0} tokens/s, Avg generation throughput: {answer} tokens/s, Running: {running} "
+        f"reqs, Waiting: {waiting} reqs, GPU KV cache usage: {usage}%, Prefix cache hit rate: 0.0%\n"
+        for number in range(20)
+    )
+
+
+def test_a_log_from_start_to_load_is_enough_to_price_a_change() -> None:
+    (one,) = told(START + interval_lines(2000.0, 3500.0, 200, 60, 99.0), gpus=("h100",))
+    assert faults(one)[0] == "kv-exhausted"
+    found = finding(one, "kv-exhausted")
+    assert found.certainty == "measured"
+    assert found.flag == "--kv-cache-dtype fp8"
+    assert found.gain_factor is not None
+    assert found.gain_factor > 1.1
+    line = found.evidence[0]
+    assert line.line is not None
+    assert "GPU KV cache usage: 99.0%" in line.text
+
+
+@pytest.mark.parametrize(("rate", "slow"), [(4200.0, False), (900.0, True)])
+def test_lines_without_prompts_tell_whether_decode_is_normal(rate: float, slow: bool) -> None:
+    (one,) = told(START + interval_lines(1000.0, rate, 48, 0, 18.0), gpus=("h100",))
+    assert faults(one) == (["slower-than-predicted"] if slow else [])
+    if not slow:
+        assert finding(one, "normal").title.startswith("output tokens/s 4,200 is normal: memory bandwidth bound at ")
+
+
 # Rule by rule: what is not among the cases that users asked about
 
 
