@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from infcalc.evidence.nouns import BenchmarkRun
 
 _MOST_CASES: Final = 1000
-_STRONGEST: Final = frozenset({Signal.EAGER, Signal.CONTRADICTIONS, Signal.REFUSALS})
+_STRONGEST: Final = frozenset({Signal.EAGER, Signal.CONTRADICTIONS, Signal.REFUSALS, Signal.TOKENS_PER_ROUND})
 """Signals that several files may tell: what speaks for the finding counts."""
 _WORTH_TELLING: Final = 1.02
 """Differences that nobody would turn a setting for, as in what-if."""

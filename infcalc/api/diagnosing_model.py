@@ -99,7 +99,12 @@ def modelled(case: Case, ask: Ask, given: Offer, catalog: Catalog) -> Modelled:
 
 
 def _filled(case: Case, ask: Ask, catalog: Catalog, lacking: list[str]) -> Ask:
-    """Return the ask with what start-up logs state."""
+    """Return the ask with what start-up logs state.
+
+    How many tokens are drafted is for pricing the rounds that were counted: without a draft's name nothing is loaded.
+    """
+    if ask.draft_model is None:
+        ask = replace(ask, num_lookahead_tokens=None)
     for log, source in case.starts:
         try:
             ask = asked_by(log, ask, catalog, place=source.place).ask

@@ -21,6 +21,8 @@ from tests.evidence.test_damage import places
 from tests.evidence.test_shared_files import DATA, results
 from tests.journeys.command import Ran, answer, infcalc
 from tests.journeys.diagnosed import faults, finding, metrics, serving, symptoms, told
+from tests.shipped import ROOT
+from tests.test_docs import keys
 
 Capture = pytest.CaptureFixture[str]
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -144,6 +146,36 @@ def test_every_format_holds_the_findings(capsys: Capture, form: str) -> None:
     out = infcalc(capsys, "diagnose", file, "--format", form).out
     assert "kv-exhausted" in out
     assert "queueing" in out
+
+
+def test_every_key_of_the_result_is_documented(capsys: Capture) -> None:
+    file = saved("metrics.txt", metrics(LLAMA, **BUSY))
+    result = answer(capsys, "diagnose", file, "--gpu", "h100", "--max-model-len", "8192").result
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    section = page.split("\n## infcalc diagnose\n")[1].split("\n## ")[0]
+    assert not {key for key in keys(result) if f"`{key}`" not in section}
+
+
+def test_how_many_tokens_are_drafted_may_be_said(capsys: Capture) -> None:
+    text = metrics(
+        LLAMA,
+        "sglang",
+        num_running_reqs=200,
+        num_queue_reqs=0,
+        token_usage=0.5,
+        spec_accept_length=1.1,
+        prompt_tokens_histogram=(500, 100),
+        generation_tokens_histogram=(300, 100),
+    )
+    file = saved("metrics.txt", text)
+    unsaid = answer(capsys, "diagnose", file, "--gpu", "h100").result
+    assert any("--num-draft-tokens" in row["how"] for row in unsaid["missing"])
+    said = answer(capsys, "diagnose", file, "--gpu", "h100", "--num-draft-tokens", "5").result
+    assert [one["symptom"] for one in said["findings"] if one["kind"] == "fault"] == ["speculation-losing"]
+    # What a benchmark counts of drafting is not hidden by metrics that say nothing of it.
+    run = serving(LLAMA, (500, 200), 1, ttft_ms=60, tpot_ms=9, spec_decode_acceptance_length=2.0)
+    (one,) = told(run, metrics(LLAMA, num_requests_running=1))
+    assert [row.needs for row in one.missing if row.symptom == "speculation-losing"] == ["drafting_measured_speedup"]
 
 
 # Several files
