@@ -58,6 +58,7 @@ _BY_SOURCE: Final = (
             Signal.STEP_FILL,
             Signal.TOKENS_PER_ROUND,
             Signal.ACCEPTED,
+            Signal.FRONT_END,
             Signal.FRONT_END_SHARE,
             Signal.ABORTED_SHARE,
             Signal.IMBALANCE,

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _FULL_QUANTILE: Final = 0.9
 _MOST_CITED: Final = 3
+_AHEAD: Final = 3
+"""Lines that other ranks may write between."""
 
 
 def read_signals(log: IntervalLog, source: Source) -> tuple[Reading, ...]:
@@ -94,13 +96,18 @@ class _Found:
             return
         rounds = fmean(line.tokens_per_round or 1.0 for line in drafted)
         shown = f"{rounds:.2f} tokens in a round of drafting"
-        lines = drafted[:1]
-        yield Reading(signal=Signal.TOKENS_PER_ROUND, value=rounds, shown=shown, cites=self._cites(lines))
+        cites = (self._source.at(self._told_at(drafted[0].line)),)
+        yield Reading(signal=Signal.TOKENS_PER_ROUND, value=rounds, shown=shown, cites=cites)
         rates = [line.draft_acceptance_fraction for line in drafted if line.draft_acceptance_fraction is not None]
         if rates:
             rate = fmean(rates)
             shown = f"{rate:.1%} of drafted tokens accepted"
-            yield Reading(signal=Signal.ACCEPTED, value=rate, shown=shown, cites=self._cites(lines))
+            yield Reading(signal=Signal.ACCEPTED, value=rate, shown=shown, cites=cites)
+
+    def _told_at(self, line: int) -> int:
+        """Return the line that tells of drafting: vLLM writes one of its own after that of the interval."""
+        ahead = range(line, min(line + _AHEAD, len(self._source.lines)) + 1)
+        return next((number for number in ahead if "SpecDecoding" in self._source.lines[number - 1]), line)
 
     def _graphs(self) -> Iterator[Reading]:
         told = [line for line in self._log.lines if line.phase is Phase.DECODE and line.graph is not None]

@@ -113,6 +113,7 @@ class _Found:
                 "decode"
             )
             yield self._reading(Signal.FRONT_END_SHARE, rest / whole.value, shown, whole, *parts)
+            yield self._reading(Signal.FRONT_END, rest, shown, whole, *parts)
 
     def _ends(self) -> Iterator[Reading]:
         total = self._snapshot.total("request_success_total")

@@ -308,7 +308,10 @@ RULES: Final[tuple[Rule, ...]] = (
         title="The front end or the host is the bottleneck, not the GPU",
         cause="HTTP, tokenising and streaming take their time around the engine{front}",
         cases=(
-            (_from(Signal.FRONT_END_SHARE, 0.15, "set by hand: a seventh of a request is outside the engine"),),
+            (
+                _from(Signal.FRONT_END_SHARE, 0.15, "set by hand: a seventh of a request is outside the engine"),
+                _from(Signal.FRONT_END, 0.1, "set by hand: of short requests, some milliseconds are a large share"),
+            ),
             (
                 _from(Signal.CLIENT_GAP_SHARE, 0.3, "set by hand: a third of the client's first token"),
                 _from(Signal.CLIENT_GAP, 0.05, "set by hand: beyond what a network adds"),

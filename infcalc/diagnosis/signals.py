@@ -56,6 +56,7 @@ class Signal(StrEnum):
     DRAFTING_MEASURED = "drafting_measured_speedup"
 
     # Host, graphs, links, precisions
+    FRONT_END = "front_end_s"
     FRONT_END_SHARE = "front_end_share_of_request_fraction"
     CLIENT_GAP_SHARE = "first_token_outside_the_engine_fraction"
     CLIENT_GAP = "first_token_outside_the_engine_s"

@@ -85,6 +85,7 @@ def test_what_is_outside_queue_prefill_and_decode_is_the_front_end() -> None:
     }
     found = of_metrics(vllm(num_requests_running=1, **values))
     assert found[Signal.FRONT_END_SHARE].value == pytest.approx(0.2)
+    assert found[Signal.FRONT_END].value == pytest.approx(0.4)
 
 
 def test_engines_of_one_server_are_held_against_their_mean() -> None:
@@ -113,6 +114,7 @@ def test_interval_lines_are_means_and_cite_their_worst() -> None:
     assert found[Signal.KV_USAGE].value == 0.5
     assert found[Signal.PREFIX_HITS].value == 0.125
     assert found[Signal.TOKENS_PER_ROUND].value == 2.5
+    assert found[Signal.TOKENS_PER_ROUND].cites[0].line == 3
     assert found[Signal.ACCEPTED].value == 0.5
     assert found[Signal.PREEMPTIONS].value == 0
 

@@ -296,6 +296,25 @@ def test_lines_without_prompts_tell_whether_decode_is_normal(rate: float, slow: 
         assert finding(one, "normal").title.startswith("output tokens/s 4,200 is normal: memory bandwidth bound at ")
 
 
+def test_drafting_that_loses_is_told_by_the_log_that_names_its_way() -> None:
+    speculative = "speculative_config=SpeculativeConfig(method='eagle3', model='draft', num_spec_tokens=5), dtype="
+    rounds = (
+        "INFO [metrics.py:96] SpecDecoding metrics: Mean acceptance length: {}, Accepted throughput: 420.00 tokens/s, "
+        "Drafted throughput: 840.00 tokens/s, Accepted: 4200 tokens, Drafted: 8400 tokens, Per-position acceptance "
+        "rate: 0.200, 0.100, Avg Draft acceptance rate: {}%\n"
+    )
+    for length, share, loses in ((1.3, 6.0, True), (4.3, 66.0, False)):
+        lines = interval_lines(2000.0, 2500.0, 64, 0, 30.0).splitlines(keepends=True)
+        text = "".join(line + rounds.format(length, share) for line in lines)
+        (one,) = told(START.replace("dtype=", speculative, 1) + text, gpus=("h100",))
+        assert ("speculation-losing" in faults(one)) is loses
+        if loses:
+            found = finding(one, "speculation-losing")
+            assert "for eagle3 with 5 drafted tokens at batch 64" in found.cause
+            assert (found.flag, found.evidence[0].line) == ("without --speculative-config", 4)
+            assert [row.flag for row in found.remedies][1] == '--speculative-config {"num_speculative_tokens": 1, ...}'
+
+
 # Rule by rule: what is not among the cases that users asked about
 
 
