@@ -54,6 +54,7 @@ docs: $(VENV)/.ready
 	$(PY) scripts/speculation_page.py
 	$(PY) scripts/simulation_page.py
 	$(PY) scripts/calibration_page.py
+	$(PY) scripts/diagnosis_page.py
 	$(PY) scripts/skill_page.py
 	$(PY) scripts/accuracy_tables.py
 	$(PY) scripts/terminal_picture.py

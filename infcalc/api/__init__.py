@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from infcalc.api.calibrating import calibrate
     from infcalc.api.comparing import compare
     from infcalc.api.deployment import Ask
+    from infcalc.api.diagnosing import diagnose
     from infcalc.api.drafting import DraftAsk, speculate
     from infcalc.api.estimator import Estimator
     from infcalc.api.filling import memory
@@ -58,6 +59,7 @@ __all__ = [
     "calibrate",
     "compare",
     "concurrency",
+    "diagnose",
     "estimate",
     "gpus",
     "kv",
@@ -95,6 +97,7 @@ _HOMES = {
     "calibrate": "infcalc.api.calibrating",
     "compare": "infcalc.api.comparing",
     "concurrency": "infcalc.api.fitting",
+    "diagnose": "infcalc.api.diagnosing",
     "estimate": "infcalc.api.speed",
     "gpus": "infcalc.api.listing",
     "kv": "infcalc.api.sizing",

@@ -58,6 +58,8 @@ class CompareResult:
     worst_abs_error_fraction: float | None
     lines: tuple[CompareLine, ...]
     refusals: tuple[Refusal, ...]
+    contradictions: tuple[str, ...]
+    """What cannot be true in the log, or misleads: a sentence each."""
 
 
 def compare(
@@ -186,6 +188,7 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
 
         refusals = explained(log, stated.ask, deployment, form, (model_entry, gpu_entry))
     errors = [abs(line.error_fraction) for line in lines if line.error_fraction is not None]
+    odd_figures = contradictions(log, expectation, deployment.parallelism)
     result = CompareResult(
         verdict=_verdict(lines, refusals),
         evidence="start-up log",
@@ -199,6 +202,7 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
         worst_abs_error_fraction=max(errors, default=None),
         lines=lines,
         refusals=refusals,
+        contradictions=odd_figures,
     )
     assumed = [
         f"{item.name.replace('_', ' ')} {item.value} ({item.origin})"
@@ -210,7 +214,7 @@ def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[Co
         notes.insert(0, f"not stated in the log, so assumed: {'; '.join(assumed)}")
     talk = [
         *log.left_out,
-        *contradictions(log, expectation, deployment.parallelism),
+        *odd_figures,
         *unnamed_stage(log, stage, deployment.parallelism, expectation.stage),
         *_doubts(log, deployment, lines),
         *odd_card,

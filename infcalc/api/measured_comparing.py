@@ -98,7 +98,7 @@ def compared_run(
     if simulated:
         made = with_simulation(found.site, made, seed, progress)
     return Compared(
-        result=_result(evidence, found, made),
+        result=comparison_of(evidence, found, made),
         inputs=(*found.inputs, *(() if made.run is None else made.run.load.found)),
         assumptions=(*found.assumptions, *loaded.assumptions, *evidence.conversions, *_missing(evidence)),
         warnings=(
@@ -154,7 +154,8 @@ def _drafted(evidence: BenchmarkRun | MetricsSnapshot) -> bool:
     return any(one.value > 1 for one in rounds)
 
 
-def _result(evidence: BenchmarkRun | MetricsSnapshot, found: Settled, made: Predicted) -> RunComparison:
+def comparison_of(evidence: BenchmarkRun | MetricsSnapshot, found: Settled, made: Predicted) -> RunComparison:
+    """Return what is measured beside what is predicted of the same deployment and load."""
     deployment, result, run = found.deployment, made.result, made.run
     lines = tuple(_lines(evidence, made))
     errors = [
@@ -392,4 +393,4 @@ def shown_value(quantity: str, value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:,.4g}"  # noqa: PLR2004 - four digits
 
 
-__all__ = ["Compared", "Loss", "compared_run", "shown_value", "signed"]
+__all__ = ["Compared", "Loss", "compared_run", "comparison_of", "shown_value", "signed"]

@@ -99,6 +99,11 @@ COMMANDS = (
         module="infcalc.cli.compare",
     ),
     Command(
+        name="diagnose",
+        question="Why is my server slow? (from its metrics, logs and benchmarks: what to change, and what it gains)",
+        module="infcalc.cli.diagnose",
+    ),
+    Command(
         name="calibrate",
         question="Can it learn my hardware? (from my own benchmarks, tested on runs it has not seen)",
         module="infcalc.cli.calibrate",
@@ -131,6 +136,7 @@ SECTIONS = (
     ("What happens under load?", ("workload", "simulate")),
     ("What does a mechanism save?", ("batching", "paging", "prefix-cache")),
     ("What shall I rent and run?", ("plan", "what-if", "report", "launch")),
+    ("Why is it slow?", ("diagnose",)),
     ("Can I trust it?", ("compare", "calibrate", "validate", "lab")),
     ("What does it know?", ("models", "gpus", "show", "example", "skill", "completion")),
 )

@@ -116,7 +116,7 @@ def read_metrics(text: str, place: str) -> tuple[MetricsSnapshot, ...]:
             one_place = (
                 place if len(found) == len(named) == 1 else f"{place}, scrape {number}{model and f' of {model}'}"
             )
-            snapshots.append(_snapshot(engine, model, [*shared[engine], *members], one_place, faults))
+            snapshots.append(snapshot_of(engine, model, [*shared[engine], *members], one_place, faults))
     refuse(faults, place)
     if not snapshots:
         raise FileProblem("no metric of vLLM or SGLang", place=place, hint="save what /metrics of the server answers")
@@ -126,7 +126,8 @@ def read_metrics(text: str, place: str) -> tuple[MetricsSnapshot, ...]:
     return tuple(snapshots)
 
 
-def _snapshot(engine: str, model: str, samples: Sequence[Sample], place: str, faults: list[str]) -> MetricsSnapshot:
+def snapshot_of(engine: str, model: str, samples: Sequence[Sample], place: str, faults: list[str]) -> MetricsSnapshot:
+    """Return what samples of one engine and model say; their names are without the engine's prefix."""
     found = _Scrape(engine, samples, place, faults)
     for table, statistic in ((GAUGES, NOW), (COUNTERS, TOTAL)):
         for quantity, names in table[engine]:

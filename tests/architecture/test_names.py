@@ -200,7 +200,9 @@ BARE = {
         "a count of what it names",
     ),
     **dict.fromkeys(words("share share_per_replica"), "clients or requests per second, by the kind of the load"),
-    **dict.fromkeys(words("gain_factor saving_factor total_factor"), "a ratio of two equal units"),
+    **dict.fromkeys(
+        words("gain_factor gain_factor_low gain_factor_high saving_factor total_factor"), "a ratio of two equal units"
+    ),
     **dict.fromkeys(words("low_factor middle_factor high_factor"), "a figure over its own prediction"),
     **dict.fromkeys(
         words(
@@ -210,6 +212,7 @@ BARE = {
         ),
         "a ratio, by the contract",
     ),
+    "threshold": "in the unit of the signal beside it",
     "capacity": "of a load, in the unit that the load has: requests per second, or users",
     "requests_per_s_per_replica": "requests per second, of each",
 }
