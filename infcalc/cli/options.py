@@ -851,11 +851,19 @@ BENCH = (
         group="Question",
     ),
     Option(
+        name="device",
+        flags=("--device",),
+        kind=_Text,
+        default=None,
+        help="`measure` times torch's kernels on it: cuda or cpu (the torch extra). [numpy's, on this CPU]",
+        group="Question",
+    ),
+    Option(
         name="gpu",
         flags=("--gpu", "-g"),
         kind=_Text,
         default=None,
-        help="Predict from this catalog entry, in place of kernels that are timed anew.",
+        help="Predict from this catalog entry, in place of kernels timed anew; with --device, which one it is.",
         group="Catalog",
     ),
 )
