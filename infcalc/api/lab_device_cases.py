@@ -18,6 +18,7 @@ NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 32, 8, 128
 """Attention is in the shape of Llama 3.1 8B."""
 _CACHED_BYTES = 2
 _TINY = 64
+_CROSSING_BYTES = 64 * MIB
 _STREAM_ROWS = 16
 """The fewest that fill a tile of tensor cores."""
 
@@ -102,8 +103,7 @@ def cases_of(device: str, *, quick: bool) -> tuple[Case, ...]:
     extent = extent_of(device, quick=quick)
     copies = [Case(family=Family.COPY, num_bytes=2 * size) for size in extent.copies_bytes]
     if device != "cpu":
-        largest = extent.copies_bytes[-2]
-        copies += [Case(family=way, num_bytes=largest) for way in (Family.UPLOAD, Family.DOWNLOAD)]
+        copies += [Case(family=way, num_bytes=_CROSSING_BYTES) for way in (Family.UPLOAD, Family.DOWNLOAD)]
     products = [one for precision in PRECISIONS for one in _products(extent, precision)]
     prefills = [prefill(tokens) for tokens in (16, *extent.prompt_tokens)]
     decodes = [decode(num, context) for num in extent.num_sequences for context in extent.context_tokens]

@@ -109,7 +109,9 @@ def described(target: Target, course: Course) -> Target:
     gpu = target.gpu
     return replace(
         target,
-        peak_flop_per_s=gpu.peak_flop_per_s if gpu is not None else tuple((key, rate) for key, rate in reached.items() if rate),
+        peak_flop_per_s=gpu.peak_flop_per_s
+        if gpu is not None
+        else tuple((key, rate) for key, rate in reached.items() if rate),
         bandwidth_bytes_per_s=gpu.bandwidth_bytes_per_s if gpu is not None else moved,
         reached_bytes_per_s=moved,
         reached_flop_per_s=best,
