@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from infcalc.api.bands import table_of
 from infcalc.api.judging import Verdict
 from infcalc.api.measured_ask import settled
 from infcalc.api.measured_comparing import compared_run
@@ -19,8 +20,10 @@ from infcalc.api.recorded_runs import machine_of as recorded_machine
 from infcalc.api.recorded_runs import predict_on
 from infcalc.api.servers import clock_of
 from infcalc.api.speed import machine_of, result_on
+from infcalc.api.validating_serving import comes_at_rate
 from infcalc.api.validating_serving import measured as recorded_figures
 from infcalc.api.validating_serving import predicted as recorded_prediction
+from infcalc.catalog.efficiency import BANDED
 from infcalc.engines.pace import stretched
 from infcalc.errors import FileProblem, InfcalcError
 from infcalc.evidence.nouns import MEAN, MEDIAN, BenchmarkRun, Quantity
@@ -53,6 +56,8 @@ class Figured:
     quantity: str
     statistic: str
     measured: float
+    table: str = ""
+    """The band that it is of; empty where it is of a burst, or of what estimates have no band of."""
 
 
 class Subject(Protocol):
@@ -84,7 +89,12 @@ class BenchmarkSubject:
         self._loaded: Loaded = load_of_run(run, given)
         self._machine = _shared_machine(run, ask, catalog, sites)
         self._cache: dict[Calibration, Machine] = sites.setdefault(("tried", id(self._machine)), {})
-        self.figures = tuple(self._figures(run, compared.result.lines))
+        made = slowest(self._machine.site, self._loaded, lambda asked: result_on(self._machine, asked))
+        at_rate = None if made.run is None or made.run.burst else made.run.at_rate
+        self.figures = tuple(
+            replace(one, table=_table(one.quantity, at_rate=at_rate))
+            for one in self._figures(run, compared.result.lines)
+        )
 
     @property
     def deployment(self) -> Deployment:
@@ -163,13 +173,14 @@ class EntrySubject:
         self._entry, self._known = entry, known
         self._machine: RecordedMachine = recorded_machine(entry, catalog, known, None)
         self._cache: dict[Calibration, RecordedMachine] = known.setdefault(("tried", id(self._machine)), {})
+        # Whatever is wrong with it shows here, not in the middle of a fit.
+        burst = predict_on(self._machine, entry, known).burst
+        at_rate = None if burst else comes_at_rate(entry)
         self.figures = tuple(
-            Figured(quantity=quantity, statistic=statistic, measured=value)
+            Figured(quantity=quantity, statistic=statistic, measured=value, table=_table(quantity, at_rate=at_rate))
             for quantity, (value, statistic) in recorded_figures(entry).items()
             if quantity in _FITTED_OF_ENTRIES and value > _LEAST
         )
-        # Whatever is wrong with it shows here, not in the middle of a fit.
-        predict_on(self._machine, entry, known)
 
     @property
     def deployment(self) -> Deployment:
@@ -201,6 +212,14 @@ class EntrySubject:
             self._cache.clear()
             self._cache[tried] = found
         return found
+
+
+def _table(quantity: str, *, at_rate: bool | None) -> str:
+    """Return the band that a figure is of; ``at_rate`` is None of a burst, whose figures spread in their own way."""
+    if at_rate is None:
+        return ""
+    name = table_of(quantity, at_rate=at_rate)
+    return name if name in BANDED else ""
 
 
 def refusal(run: BenchmarkRun) -> str | None:

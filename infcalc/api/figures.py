@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
     from infcalc.api.floors import Floors
     from infcalc.serving.server import Speed
-    from infcalc.spec.efficiency import Basis, GpuEfficiency
+    from infcalc.spec.efficiency import Basis, GpuEfficiency, MeasuredBand
 
 
 @frozen
@@ -23,6 +23,8 @@ class Bands:
     kind: str
     """Name of its class."""
     basis: Basis
+    own: tuple[MeasuredBand, ...] = ()
+    """Of this model and engine on this very machine, where a calibration states them: they go before its class's."""
 
     @property
     def of_burst(self) -> Bands:
@@ -32,7 +34,11 @@ class Bands:
     def figure(self, quantity: str, value: float, *, least: float = 0.0, most: float | None = None) -> Figure:
         """Return a figure with the band of ``quantity``, neither below ``least`` nor above ``most``."""
         value = max(value, least) if most is None else min(max(value, least), most)
-        low, high = band(self.kind, quantity, value)
+        own = next((one for one in self.own if one.of == quantity), None)
+        if own is not None:
+            low, high = value * own.measured_fraction_low, value * own.measured_fraction_high
+        else:
+            low, high = band(self.kind, quantity, value)
         low, high = max(low, least), high if most is None else min(high, most)
         return Figure(value=value, low=min(low, value), high=max(high, value), basis=self.basis)
 
@@ -92,7 +98,12 @@ def burst_class(name: str) -> str:
 
 def bands_of(deployment: Deployment, efficiency: GpuEfficiency) -> Bands:
     """Return how the figures of a deployment spread."""
-    return Bands(kind=class_of(deployment, efficiency), basis=basis_of(efficiency))
+    known, engine = efficiency.calibration, deployment.rules.engine
+    return Bands(
+        kind=class_of(deployment, efficiency),
+        basis=basis_of(efficiency),
+        own=() if known is None else known.bands_of(deployment.model.name, engine),
+    )
 
 
 def within(part: Figure, whole: Figure) -> Figure:

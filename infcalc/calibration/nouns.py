@@ -57,12 +57,30 @@ class Determination:
 
     knob: Knob
     factor: float
-    """As it is used: 1 where it is not determined."""
+    """As it is used: 1 where it is not fitted."""
     factor_low: float
     factor_high: float
     """One standard deviation of the belief after the measurements, to either side."""
+    fitted: bool
     determined: bool
+    """Whether it is fitted, and the measurements tell it from all others."""
     why: str
+    partner: str = ""
+    """The fitted knob that it is most correlated with, by its label; empty where none is."""
+    correlation: float = 0.0
+    """Of what is known of both after the measurements."""
+    trade: str = ""
+    """Which other values of both would fit nearly as well, where they are hardly told apart."""
+
+
+def label(knob: Knob) -> str:
+    """Return how a knob is called.
+
+    >>> label(Knob(name="front_end", engine="vllm", log_deviation=1.0))
+    'front end of vllm'
+    """
+    name = knob.name.replace("_", " ")
+    return f"{name} of {knob.engine}" if knob.engine else name
 
 
 @frozen
@@ -94,6 +112,8 @@ class Outcome:
     before_median_fraction: float
     after_median_fraction: float
     quantities: tuple[QuantityError, ...]
+    residuals: tuple[float, ...]
+    """Of each figure on runs that were held out: predicted over measured, less 1, with the fit to the others."""
     outliers: tuple[int, ...]
     """Figures that the fit gives less weight, for they lie far from where the others put them."""
 
