@@ -195,9 +195,9 @@ class _Reader:
                     )
                 )
                 continue
-            reason = refusal(one)
-            if reason is not None:
-                self._leave(FileProblem(reason, place=one.place, hint="measure it again"))
+            problem = refusal(one)
+            if problem is not None:
+                self._leave(problem)
                 continue
             self._add(lambda run=one: BenchmarkSubject(run, self._ask, self._given, self._catalog, self._sites), group)  # type: ignore[misc]
 

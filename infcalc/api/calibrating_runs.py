@@ -47,6 +47,7 @@ _FITTED_OF_ENTRIES = ("tpot_s", "ttft_s", "output_tokens_per_s", "e2e_s")
 _SUSPECT = "one is wrong"
 """How a reader warns that two figures of a run contradict each other."""
 _LEAST = 1e-12
+_DRAFTS = "it drafts, and what drafting gains is not of the machine"
 
 
 @frozen
@@ -167,7 +168,7 @@ class EntrySubject:
 
     def __init__(self, entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any], place: str) -> None:
         if entry.get("kind") == "speculative" or (entry.get("flags") or {}).get("spec"):
-            raise FileProblem("it drafts, and what drafting gains is not of the machine", place=place)
+            raise FileProblem(_DRAFTS, place=place, hint="calibrate on runs of the same server without drafting")
         self.place = place
         self.warnings: list[str] = []
         self._entry, self._known = entry, known
@@ -222,16 +223,20 @@ def _table(quantity: str, *, at_rate: bool | None) -> str:
     return name if name in BANDED else ""
 
 
-def refusal(run: BenchmarkRun) -> str | None:
-    """Return why a run is no measurement of the machine; None where it is one."""
+def refusal(run: BenchmarkRun) -> FileProblem | None:
+    """Return why a run is no measurement of the machine, with the mend; None where it is one."""
     if run.num_failed:
-        return f"{run.num_failed:,} of its requests failed"
+        return FileProblem(
+            f"{run.num_failed:,} of its requests failed",
+            place=run.place,
+            hint="mend what fails, and measure it again: requests that end early make a server look fast",
+        )
     wrong = next((text for text in run.warnings if _SUSPECT in text), None)
     if wrong is not None:
-        return wrong
+        return FileProblem(wrong, place=run.place, hint="measure it again, or leave the file out")
     rounds = (one.value for one in run.measured if one.quantity is Quantity.TOKENS_PER_ROUND)
     if any(value > 1 for value in rounds):
-        return "it drafts, and what drafting gains is not of the machine"
+        return FileProblem(_DRAFTS, place=run.place, hint="calibrate on runs of the same server without drafting")
     return None
 
 
