@@ -154,7 +154,13 @@ def calibrate(
                 "(eight of ten of the next ones lie within, if they are like these); with fewer its class's stay"
             ),
         ),
-        warnings=distinct([*reader.warnings, *(talk for result in results for talk in _talk(result))]),
+        warnings=distinct(
+            [
+                *reader.warnings,
+                *_contradictions(reader.subjects),
+                *(talk for result in results for talk in _talk(result)),
+            ]
+        ),
     )
 
 
@@ -179,6 +185,7 @@ class _Reader:
         self.subjects: list[tuple[Subject, str]] = []
         self.warnings: list[str] = []
         self._problems: list[InfcalcError] = []
+        self._seen: set[str] = set()
 
     def read(self, text: str, place: str, group: str) -> None:
         """Read one file."""
@@ -230,6 +237,10 @@ class _Reader:
         if not made.figures:
             self._leave(FileProblem("it states nothing that is predicted", place=made.place))
             return
+        if made.content in self._seen:
+            self._leave(FileProblem("it is a copy of a run that was read before", place=made.place))
+            return
+        self._seen.add(made.content)
         self.subjects.append((made, group))
         if len(self.subjects) > _MOST_RUNS:
             raise UsageError(f"more than {_MOST_RUNS:,} runs", place="FILES", hint="a few dozen tell as much")
@@ -273,6 +284,7 @@ def _fitted(
             group=group,
             quantity=figure.quantity,
             measured=figure.measured,
+            load=subject.load,
             waits=figure.quantity == "ttft_s",
         )
         for number, (subject, group) in enumerate(members)
@@ -458,6 +470,26 @@ def _verdict(gpu: Gpu, outcome: Outcome) -> str:
         f"{gpu.name}: {', '.join(fitted)} fitted to {runs}; the median error on held-out runs falls from "
         f"{outcome.before_median_fraction:.1%} to {outcome.after_median_fraction:.1%}"
     )
+
+
+def _contradictions(subjects: Sequence[tuple[Subject, str]]) -> list[str]:
+    """Return a warning for each load of which two runs measured what no repeated run differs by."""
+    found: dict[tuple[str, str, str], list[tuple[float, str]]] = {}
+    for subject, _ in subjects:
+        for figure in subject.figures:
+            key = (subject.load, figure.quantity, figure.statistic)
+            found.setdefault(key, []).append((figure.measured, subject.place))
+    talk: dict[tuple[str, str], str] = {}
+    for (_, quantity, _), values in found.items():
+        (least, one), (most, other) = min(values), max(values)
+        if most > _APART * least:
+            text = f"{one} and {other} are of the same load, and their {quantity} differs {most / least:.2g} times"
+            talk.setdefault((one, other), f"{text}: are they of one machine in one state?")
+    return list(talk.values())
+
+
+_APART = 1.3
+"""Repeated runs of a server differ by less; first tokens too, where nothing waits."""
 
 
 def _talk(result: CalibrateResult) -> list[str]:

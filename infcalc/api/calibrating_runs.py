@@ -67,6 +67,10 @@ class Subject(Protocol):
     place: str
     figures: tuple[Figured, ...]
     warnings: list[str]
+    load: str
+    """What ran under what load, as a text that is the same for the same."""
+    content: str
+    """All that the run states: a copy of it has the same."""
 
     @property
     def deployment(self) -> Deployment:
@@ -90,6 +94,9 @@ class BenchmarkSubject:
         self._loaded: Loaded = load_of_run(run, given)
         self._machine = _shared_machine(run, ask, catalog, sites)
         self._cache: dict[Calibration, Machine] = sites.setdefault(("tried", id(self._machine)), {})
+        loads = [replace(one, num_requests=None) for one in self._loaded.offers]
+        self.load = f"{id(self._machine)} {loads}"
+        self.content = repr(replace(run, place="", warnings=()))
         made = slowest(self._machine.site, self._loaded, lambda asked: result_on(self._machine, asked))
         at_rate = None if made.run is None or made.run.burst else made.run.at_rate
         self.figures = tuple(
@@ -174,6 +181,8 @@ class EntrySubject:
         self._entry, self._known = entry, known
         self._machine: RecordedMachine = recorded_machine(entry, catalog, known, None)
         self._cache: dict[Calibration, RecordedMachine] = known.setdefault(("tried", id(self._machine)), {})
+        self.load = f"{id(self._machine)} {entry.get('workload')}"
+        self.content = repr({key: value for key, value in entry.items() if key != "id"})
         # Whatever is wrong with it shows here, not in the middle of a fit.
         burst = predict_on(self._machine, entry, known).burst
         at_rate = None if burst else comes_at_rate(entry)

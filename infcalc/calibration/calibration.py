@@ -55,7 +55,10 @@ def calibrate(
     free, why = chosen(whole, subject.kinds, knobs)
     number = len(set(folds))
     if number < LEAST_FOLDS:
-        found = "1 run" if number == 1 else f"{number} runs"
+        runs = len({one.run for one in observed})
+        found = ("1 run" if runs == 1 else f"{runs} runs") + (
+            f" of {number} different {'load' if number == 1 else 'loads'}" if runs > number else ""
+        )
         reason = f"{found}: with fewer than {LEAST_FOLDS} no fit can be tested on runs that it has not seen"
     elif not free.any():
         reason = "the measurements determine none of the factors"

@@ -40,6 +40,8 @@ class Observed:
     """The file that the run is in."""
     quantity: str
     measured: float
+    load: str = ""
+    """What ran under what load: runs of the same one are held out together, for one tells the other; empty: its own."""
     waits: bool = False
     """Whether it is mostly waiting, which scatters more than what is waited for."""
 

@@ -160,3 +160,19 @@ def test_figures_of_one_run_are_held_out_together_and_files_where_there_are_five
     folds, unit = folds_of(files)
     assert unit == "file"
     assert folds[0::2] == folds[1::2] == (0, 1, 2, 3, 4)
+
+
+def test_runs_of_one_load_are_held_out_together_whatever_their_files() -> None:
+    loads = ("x", "y", "x", "z", "v", "w", "u")
+    figures = [
+        Observed(run=number, group=str(number), quantity="a", measured=1.0, load=load)
+        for number, load in enumerate(loads)
+    ]
+    folds, unit = folds_of(figures)
+    assert unit == "file"
+    assert folds == (0, 1, 0, 2, 3, 4, 5)
+
+    twice = [
+        Observed(run=number, group="one", quantity="a", measured=1.0, load=load) for number, load in enumerate("xyxyzz")
+    ]
+    assert folds_of(twice) == ((0, 1, 0, 1, 2, 2), "run")

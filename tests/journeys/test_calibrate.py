@@ -206,16 +206,33 @@ def test_one_file_alone_changes_nothing_and_says_why(capsys: Capture) -> None:
     assert infcalc(capsys, "kv", "--catalog", "overlay.yaml").code == 0
 
 
-def test_two_machines_in_one_fit_are_no_better_than_none(capsys: Capture) -> None:
+def test_copies_and_repeats_of_a_load_test_no_fit(capsys: Capture) -> None:
+    first, *_ = runs()
+    for number in range(5):
+        Path(f"copy{number}.json").write_text(Path(first).read_text(encoding="utf-8"), encoding="utf-8")
+    copied = infcalc(capsys, "calibrate", *(f"copy{number}.json" for number in range(5)), *MACHINE)
+    assert "nothing is changed (1 run)" in copied.out
+    assert copied.err.count("a copy of a run") == 4
+
+    # The same load measured five times: each tells the others.
+    for number in range(5):
+        again = json.loads(Path(first).read_text(encoding="utf-8"))
+        again["mean_tpot_ms"] *= 1 + number / 1000
+        Path(f"copy{number}.json").write_text(json.dumps(again), encoding="utf-8")
+    repeated = infcalc(capsys, "calibrate", *(f"copy{number}.json" for number in range(5)), *MACHINE)
+    assert "5 runs of 1 different load" in repeated.out
+
+
+def test_two_files_that_disagree_are_named(capsys: Capture) -> None:
     fast = "gpus:\n  h100-sxm5-80gb:\n    calibration: {engines: {vllm: {step: 0.2}}}\n"
-    names = [*runs(), *runs(slow=fast, prefix="f")]
-    ran = infcalc(capsys, "calibrate", *names, *MACHINE, "--json")
+    names = [*runs((1, 4, 16)), *runs((1, 4, 16), slow=fast, prefix="f")]
+    ran = infcalc(capsys, "calibrate", *names, *MACHINE)
 
     assert ran.code == 0
-    result = ran.result
-    # One set of factors cannot be two machines: held-out runs of either stay far off, and it shows.
-    assert result["after"]["median_abs_error_fraction"] > 0.05
-    assert result["after"]["median_abs_error_fraction"] <= result["before"]["median_abs_error_fraction"]
+    assert "c1.json and f1.json" in ran.err.replace("f1.json and c1.json", "c1.json and f1.json")
+    assert "are they of one machine in one state?" in ran.err
+    # Three loads, each measured twice: what is held out is the load.
+    assert "6 runs of 3 different loads" in ran.out
 
 
 @pytest.mark.parametrize("command", ["estimate", "memory", "plan", "compare", "what-if"])
