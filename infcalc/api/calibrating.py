@@ -291,7 +291,7 @@ def _fitted(
         for figure in subject.figures
     )
     outcome = fit(_Predicted(subjects, knobs), observed, knobs, _told_of(progress, len(knobs)))
-    bands = () if outcome.kept_prior else bands_of_residuals(subjects, outcome.residuals)
+    bands = () if outcome.kept_prior else bands_of_residuals(subjects, outcome.held_out_error_fraction)
     figures = [
         f"{subject.place}: {figure.quantity} {figure.measured:.4g}"
         for subject in subjects

@@ -163,7 +163,7 @@ def _outcome(
         before_median_fraction=_median(tested.before),
         after_median_fraction=_median(tested.after),
         quantities=tested.quantities(subject.names, subject.kinds),
-        residuals=tuple(float(error) for error in tested.after),
+        held_out_error_fraction=tuple(float(error) for error in tested.after),
         outliers=tuple(int(index) for index in np.flatnonzero(far > HUBER / _OUTLYING)),
     )
 

@@ -114,7 +114,7 @@ class Outcome:
     before_median_fraction: float
     after_median_fraction: float
     quantities: tuple[QuantityError, ...]
-    residuals: tuple[float, ...]
+    held_out_error_fraction: tuple[float, ...]
     """Of each figure on runs that were held out: predicted over measured, less 1, with the fit to the others."""
     outliers: tuple[int, ...]
     """Figures that the fit gives less weight, for they lie far from where the others put them."""
