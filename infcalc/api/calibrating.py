@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from infcalc.api.answer import Answer, distinct
+from infcalc.api.calibrating_bands import LEAST_OF_A_BAND, bands_of_residuals
 from infcalc.api.calibrating_runs import BenchmarkSubject, EntrySubject, refusal, told
 from infcalc.api.deployment import Ask, check_numbers, load
 from infcalc.api.offer import Offer
@@ -14,7 +15,7 @@ from infcalc.errors import FileProblem, InfcalcError, UsageError
 from infcalc.evidence.nouns import BenchmarkRun
 from infcalc.evidence.reading import KNOWN, format_of, read_evidence
 from infcalc.frozen import frozen
-from infcalc.spec.efficiency import Calibration, EngineCalibration
+from infcalc.spec.efficiency import Calibration, EngineCalibration, MeasuredBand
 from infcalc.spec.explain import Input
 
 if TYPE_CHECKING:
@@ -57,7 +58,13 @@ class FittedFactor:
     low: float
     high: float
     determined: bool
+    """Whether it is fitted, and the runs tell it from all others."""
     why: str
+    fitted: bool = False
+    partner: str = ""
+    """The fitted factor that it is most correlated with; empty where none is."""
+    correlation: float = 0.0
+    """Of what is known of both after the runs: near -1 or 1 they tell one combination of them."""
 
 
 @frozen
@@ -80,6 +87,10 @@ class CalibrateResult:
     quantities_before: tuple[Error, ...]
     quantities_after: tuple[Error, ...]
     factors: tuple[FittedFactor, ...]
+    trades: tuple[str, ...]
+    """Factors that are hardly told apart, and which other values of them would fit nearly as well."""
+    bands: tuple[MeasuredBand, ...]
+    """How measurements lay about predictions that had not seen them: with the overlay, bands of estimates are these."""
     outliers: tuple[str, ...]
     """Figures that were given less weight."""
     efficiency: Mapping[str, Any]
@@ -134,11 +145,22 @@ def calibrate(
                 "runs, each predicted by a fit that has not seen it"
             ),
             (
-                "a factor is fitted where the runs leave at most half of the doubt about it; figures far from all "
-                "others count less (Huber's loss)"
+                "a factor is fitted where the runs, were all others known, leave at most half of the doubt about it; "
+                "what was believed before (a lognormal about 1) divides between factors that act alike; figures far "
+                "from all others count less (Huber's loss)"
+            ),
+            (
+                f"bands of a model under an engine are those of its own held-out figures from {LEAST_OF_A_BAND} on "
+                "(eight of ten of the next ones lie within, if they are like these); with fewer its class's stay"
             ),
         ),
-        warnings=distinct([*reader.warnings, *(talk for result in results for talk in _talk(result))]),
+        warnings=distinct(
+            [
+                *reader.warnings,
+                *_contradictions(reader.subjects),
+                *(talk for result in results for talk in _talk(result)),
+            ]
+        ),
     )
 
 
@@ -163,6 +185,7 @@ class _Reader:
         self.subjects: list[tuple[Subject, str]] = []
         self.warnings: list[str] = []
         self._problems: list[InfcalcError] = []
+        self._seen: set[str] = set()
 
     def read(self, text: str, place: str, group: str) -> None:
         """Read one file."""
@@ -179,9 +202,9 @@ class _Reader:
                     )
                 )
                 continue
-            reason = refusal(one)
-            if reason is not None:
-                self._leave(FileProblem(reason, place=one.place, hint="measure it again"))
+            problem = refusal(one)
+            if problem is not None:
+                self._leave(problem)
                 continue
             self._add(lambda run=one: BenchmarkSubject(run, self._ask, self._given, self._catalog, self._sites), group)  # type: ignore[misc]
 
@@ -214,6 +237,10 @@ class _Reader:
         if not made.figures:
             self._leave(FileProblem("it states nothing that is predicted", place=made.place))
             return
+        if made.content in self._seen:
+            self._leave(FileProblem("it is a copy of a run that was read before", place=made.place))
+            return
+        self._seen.add(made.content)
         self.subjects.append((made, group))
         if len(self.subjects) > _MOST_RUNS:
             raise UsageError(f"more than {_MOST_RUNS:,} runs", place="FILES", hint="a few dozen tell as much")
@@ -257,18 +284,24 @@ def _fitted(
             group=group,
             quantity=figure.quantity,
             measured=figure.measured,
+            load=subject.load,
             waits=figure.quantity == "ttft_s",
         )
         for number, (subject, group) in enumerate(members)
         for figure in subject.figures
     )
     outcome = fit(_Predicted(subjects, knobs), observed, knobs, _told_of(progress, len(knobs)))
+    bands = () if outcome.kept_prior else bands_of_residuals(subjects, outcome.held_out_error_fraction)
     figures = [
         f"{subject.place}: {figure.quantity} {figure.measured:.4g}"
         for subject in subjects
         for figure in subject.figures
     ]
     calibration = _laid_over(gpu.calibration, _calibration(knobs, outcome.factors), source, today)
+    kept = () if gpu.calibration is None else gpu.calibration.bands
+    same = {(one.of, one.model, one.engine) for one in bands}
+    others = tuple(one for one in kept if (one.of, one.model, one.engine) not in same)
+    calibration = replace(calibration, bands=(*bands, *others))
     return _result(gpu, engines, outcome, calibration, tuple(figures[index] for index in outcome.outliers))
 
 
@@ -390,6 +423,8 @@ def _result(
             for one in outcome.quantities
         ),
         factors=tuple(_factor(one) for one in outcome.determinations),
+        trades=_trades(outcome),
+        bands=() if outcome.kept_prior else calibration.bands,
         outliers=outliers,
         efficiency=overlay,
     )
@@ -404,18 +439,57 @@ def _factor(one: Determination) -> FittedFactor:
         high=one.factor_high,
         determined=one.determined,
         why=one.why,
+        fitted=one.fitted,
+        partner=one.partner,
+        correlation=one.correlation,
     )
+
+
+def _trades(outcome: Outcome) -> tuple[str, ...]:
+    """Return each pair that is hardly told apart once, of its less determined side."""
+    found: dict[frozenset[str], str] = {}
+    for one in outcome.determinations:
+        if one.trade:
+            found.setdefault(frozenset((label_of(one), one.partner)), one.trade)
+    return tuple(found.values())
+
+
+def label_of(one: Determination) -> str:
+    """Return how a factor is called beside others."""
+    from infcalc.calibration.nouns import label  # noqa: PLC0415 - numpy
+
+    return label(one.knob)
 
 
 def _verdict(gpu: Gpu, outcome: Outcome) -> str:
     runs = "1 run" if outcome.num_runs == 1 else f"{outcome.num_runs} runs"
     if outcome.kept_prior:
         return f"{gpu.name}: nothing is changed ({runs}): {outcome.why}"
-    fitted = [one.knob.name.replace("_", " ") for one in outcome.determinations if one.determined]
+    fitted = [one.knob.name.replace("_", " ") for one in outcome.determinations if one.fitted]
     return (
         f"{gpu.name}: {', '.join(fitted)} fitted to {runs}; the median error on held-out runs falls from "
         f"{outcome.before_median_fraction:.1%} to {outcome.after_median_fraction:.1%}"
     )
+
+
+def _contradictions(subjects: Sequence[tuple[Subject, str]]) -> list[str]:
+    """Return a warning for each load of which two runs measured what no repeated run differs by."""
+    found: dict[tuple[str, str, str], list[tuple[float, str]]] = {}
+    for subject, _ in subjects:
+        for figure in subject.figures:
+            key = (subject.load, figure.quantity, figure.statistic)
+            found.setdefault(key, []).append((figure.measured, subject.place))
+    talk: dict[tuple[str, str], str] = {}
+    for (_, quantity, _), values in found.items():
+        (least, one), (most, other) = min(values), max(values)
+        if most > _APART * least:
+            text = f"{one} and {other} are of the same load, and their {quantity} differs {most / least:.2g} times"
+            talk.setdefault((one, other), f"{text}: are they of one machine in one state?")
+    return list(talk.values())
+
+
+_APART = 1.3
+"""Repeated runs of a server differ by less; first tokens too, where nothing waits."""
 
 
 def _talk(result: CalibrateResult) -> list[str]:

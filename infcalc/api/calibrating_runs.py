@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from infcalc.api.bands import table_of
 from infcalc.api.judging import Verdict
 from infcalc.api.measured_ask import settled
 from infcalc.api.measured_comparing import compared_run
@@ -19,8 +20,10 @@ from infcalc.api.recorded_runs import machine_of as recorded_machine
 from infcalc.api.recorded_runs import predict_on
 from infcalc.api.servers import clock_of
 from infcalc.api.speed import machine_of, result_on
+from infcalc.api.validating_serving import comes_at_rate
 from infcalc.api.validating_serving import measured as recorded_figures
 from infcalc.api.validating_serving import predicted as recorded_prediction
+from infcalc.catalog.efficiency import BANDED
 from infcalc.engines.pace import stretched
 from infcalc.errors import FileProblem, InfcalcError
 from infcalc.evidence.nouns import MEAN, MEDIAN, BenchmarkRun, Quantity
@@ -44,6 +47,7 @@ _FITTED_OF_ENTRIES = ("tpot_s", "ttft_s", "output_tokens_per_s", "e2e_s")
 _SUSPECT = "one is wrong"
 """How a reader warns that two figures of a run contradict each other."""
 _LEAST = 1e-12
+_DRAFTS = "it drafts, and what drafting gains is not of the machine"
 
 
 @frozen
@@ -53,6 +57,8 @@ class Figured:
     quantity: str
     statistic: str
     measured: float
+    table: str = ""
+    """The band that it is of; empty where it is of a burst, or of what estimates have no band of."""
 
 
 class Subject(Protocol):
@@ -61,6 +67,10 @@ class Subject(Protocol):
     place: str
     figures: tuple[Figured, ...]
     warnings: list[str]
+    load: str
+    """What ran under what load, as a text that is the same for the same."""
+    content: str
+    """All that the run states: a copy of it has the same."""
 
     @property
     def deployment(self) -> Deployment:
@@ -84,7 +94,15 @@ class BenchmarkSubject:
         self._loaded: Loaded = load_of_run(run, given)
         self._machine = _shared_machine(run, ask, catalog, sites)
         self._cache: dict[Calibration, Machine] = sites.setdefault(("tried", id(self._machine)), {})
-        self.figures = tuple(self._figures(run, compared.result.lines))
+        loads = [replace(one, num_requests=None) for one in self._loaded.offers]
+        self.load = f"{id(self._machine)} {loads}"
+        self.content = repr(replace(run, place="", warnings=()))
+        made = slowest(self._machine.site, self._loaded, lambda asked: result_on(self._machine, asked))
+        at_rate = None if made.run is None or made.run.burst else made.run.at_rate
+        self.figures = tuple(
+            replace(one, table=_table(one.quantity, at_rate=at_rate))
+            for one in self._figures(run, compared.result.lines)
+        )
 
     @property
     def deployment(self) -> Deployment:
@@ -157,19 +175,22 @@ class EntrySubject:
 
     def __init__(self, entry: Mapping[str, Any], catalog: Catalog, known: dict[Any, Any], place: str) -> None:
         if entry.get("kind") == "speculative" or (entry.get("flags") or {}).get("spec"):
-            raise FileProblem("it drafts, and what drafting gains is not of the machine", place=place)
+            raise FileProblem(_DRAFTS, place=place, hint="calibrate on runs of the same server without drafting")
         self.place = place
         self.warnings: list[str] = []
         self._entry, self._known = entry, known
         self._machine: RecordedMachine = recorded_machine(entry, catalog, known, None)
         self._cache: dict[Calibration, RecordedMachine] = known.setdefault(("tried", id(self._machine)), {})
+        self.load = f"{id(self._machine)} {entry.get('workload')}"
+        self.content = repr({key: value for key, value in entry.items() if key != "id"})
+        # Whatever is wrong with it shows here, not in the middle of a fit.
+        burst = predict_on(self._machine, entry, known).burst
+        at_rate = None if burst else comes_at_rate(entry)
         self.figures = tuple(
-            Figured(quantity=quantity, statistic=statistic, measured=value)
+            Figured(quantity=quantity, statistic=statistic, measured=value, table=_table(quantity, at_rate=at_rate))
             for quantity, (value, statistic) in recorded_figures(entry).items()
             if quantity in _FITTED_OF_ENTRIES and value > _LEAST
         )
-        # Whatever is wrong with it shows here, not in the middle of a fit.
-        predict_on(self._machine, entry, known)
 
     @property
     def deployment(self) -> Deployment:
@@ -203,16 +224,28 @@ class EntrySubject:
         return found
 
 
-def refusal(run: BenchmarkRun) -> str | None:
-    """Return why a run is no measurement of the machine; None where it is one."""
+def _table(quantity: str, *, at_rate: bool | None) -> str:
+    """Return the band that a figure is of; ``at_rate`` is None of a burst, whose figures spread in their own way."""
+    if at_rate is None:
+        return ""
+    name = table_of(quantity, at_rate=at_rate)
+    return name if name in BANDED else ""
+
+
+def refusal(run: BenchmarkRun) -> FileProblem | None:
+    """Return why a run is no measurement of the machine, with the mend; None where it is one."""
     if run.num_failed:
-        return f"{run.num_failed:,} of its requests failed"
+        return FileProblem(
+            f"{run.num_failed:,} of its requests failed",
+            place=run.place,
+            hint="mend what fails, and measure it again: requests that end early make a server look fast",
+        )
     wrong = next((text for text in run.warnings if _SUSPECT in text), None)
     if wrong is not None:
-        return wrong
+        return FileProblem(wrong, place=run.place, hint="measure it again, or leave the file out")
     rounds = (one.value for one in run.measured if one.quantity is Quantity.TOKENS_PER_ROUND)
     if any(value > 1 for value in rounds):
-        return "it drafts, and what drafting gains is not of the machine"
+        return FileProblem(_DRAFTS, place=run.place, hint="calibrate on runs of the same server without drafting")
     return None
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from infcalc.api.deployment import Deployment
     from infcalc.api.floors import Floors
     from infcalc.serving.server import Speed
-    from infcalc.spec.efficiency import Basis, GpuEfficiency
+    from infcalc.spec.efficiency import Basis, GpuEfficiency, MeasuredBand
 
 
 @frozen
@@ -27,6 +27,8 @@ class Bands:
     pace_low_fraction: float = 1.0
     """Least of the pace of answers, over its value, where tokens come in rounds of drafts; 1: one in each step."""
     pace_high_fraction: float = 1.0
+    own: tuple[MeasuredBand, ...] = ()
+    """Of this model and engine on this very machine, where a calibration states them: they go before its class's."""
 
     @property
     def of_burst(self) -> Bands:
@@ -36,17 +38,21 @@ class Bands:
     def figure(self, quantity: str, value: float, *, least: float = 0.0, most: float | None = None) -> Figure:
         """Return a figure with the band of ``quantity``, neither below ``least`` nor above ``most``."""
         value = max(value, least) if most is None else min(max(value, least), most)
-        low, high = self._paced(quantity, value, *band(self.kind, quantity, value))
+        low, high = (value * end for end in self.factors(quantity))
         low, high = max(low, least), high if most is None else min(high, most)
         return Figure(value=value, low=min(low, value), high=max(high, value), basis=self.basis)
 
     def factors(self, quantity: str, *, at_rate: bool = False) -> tuple[float, float]:
         """Return the ends of the band of ``quantity`` over its value."""
-        return self._paced(quantity, 1.0, *band(self.kind, quantity, 1.0, at_rate=at_rate))
+        table = table_of(quantity, at_rate=at_rate)
+        own = next((one for one in self.own if one.of == table), None)
+        if own is None:
+            return self._paced(quantity, *band(self.kind, table, 1.0))
+        return self._paced(quantity, own.measured_fraction_low, own.measured_fraction_high)
 
-    def _paced(self, quantity: str, value: float, low: float, high: float) -> tuple[float, float]:
+    def _paced(self, quantity: str, low: float, high: float) -> tuple[float, float]:
         """Return a band with that of the pace of answers, as if both erred independently: logarithms add as squares."""
-        if self.pace_low_fraction == self.pace_high_fraction or not 0 < low <= value <= high:
+        if self.pace_low_fraction == self.pace_high_fraction or not 0 < low <= 1 <= high:
             return low, high
         if quantity.startswith("tpot_s"):
             slower, quicker = 1 / self.pace_low_fraction, 1 / self.pace_high_fraction
@@ -55,8 +61,8 @@ class Bands:
         else:
             return low, high
         return (
-            value * math.exp(-math.hypot(math.log(value / low), math.log(min(1.0, quicker)))),
-            value * math.exp(math.hypot(math.log(high / value), math.log(max(1.0, slower)))),
+            math.exp(-math.hypot(math.log(low), math.log(min(1.0, quicker)))),
+            math.exp(math.hypot(math.log(high), math.log(max(1.0, slower)))),
         )
 
     def times(
@@ -115,7 +121,12 @@ def burst_class(name: str) -> str:
 
 def bands_of(deployment: Deployment, efficiency: GpuEfficiency) -> Bands:
     """Return how the figures of a deployment spread."""
-    return Bands(kind=class_of(deployment, efficiency), basis=basis_of(efficiency))
+    known, engine = efficiency.calibration, deployment.rules.engine
+    return Bands(
+        kind=class_of(deployment, efficiency),
+        basis=basis_of(efficiency),
+        own=() if known is None else known.bands_of(deployment.model.name, engine),
+    )
 
 
 def within(part: Figure, whole: Figure) -> Figure:

@@ -8,6 +8,7 @@ from infcalc.api.judging import Judgement, Measurement, Verdict, judge
 from infcalc.api.losses import limits_of, offered_to
 from infcalc.api.measured_ask import settled
 from infcalc.api.measured_causes import Loss, Residuals, predicted_causes
+from infcalc.api.measured_drafting import doubt, gained, limited, per_round, tokens_of
 from infcalc.api.measured_figures import predicted, with_simulation
 from infcalc.api.measured_limits import hard_limit
 from infcalc.api.measured_load import load_of_run, load_of_snapshot
@@ -100,13 +101,25 @@ def compared_run(
     return Compared(
         result=comparison_of(evidence, found, made),
         inputs=(*found.inputs, *(() if made.run is None else made.run.load.found)),
-        assumptions=(*found.assumptions, *loaded.assumptions, *evidence.conversions, *_missing(evidence)),
+        assumptions=(
+            *found.assumptions,
+            *loaded.assumptions,
+            *(() if loaded.single or not loaded.front_end else (_ONE_SERVER,)),
+            *evidence.conversions,
+            *_missing(evidence),
+        ),
         warnings=(
             *found.warnings,
             *(f"{evidence.place}: {talk}" for talk in evidence.warnings),
             *_doubts(evidence, found, made),
         ),
     )
+
+
+_ONE_SERVER = (
+    "taken to be one replica whose GPUs do prefill and decode both: files do not say whether several, or pools of "
+    "either, shared the load (infcalc simulate predicts both)"
+)
 
 
 def _missing(evidence: BenchmarkRun | MetricsSnapshot) -> list[str]:
@@ -124,10 +137,8 @@ def _doubts(evidence: BenchmarkRun | MetricsSnapshot, found: Settled, made: Pred
     elif not result.stable and result.ttft_s is None:
         talk.append(f"{evidence.place}: requests come faster than is predicted to be answered: no times are predicted")
     talk += _crowded(evidence, made)
-    if _drafted(evidence):
-        talk.append(
-            f"{evidence.place}: the server drafts tokens, and the prediction is without drafting (infcalc speculate)"
-        )
+    if per_round(evidence) > 1:
+        talk.append(doubt(evidence.place))
     return talk
 
 
@@ -149,25 +160,22 @@ def _crowded(evidence: BenchmarkRun | MetricsSnapshot, made: Predicted) -> list[
     return [found]
 
 
-def _drafted(evidence: BenchmarkRun | MetricsSnapshot) -> bool:
-    rounds = (one for one in evidence.measured if one.quantity is Quantity.TOKENS_PER_ROUND)
-    return any(one.value > 1 for one in rounds)
-
-
 def comparison_of(evidence: BenchmarkRun | MetricsSnapshot, found: Settled, made: Predicted) -> RunComparison:
     """Return what is measured beside what is predicted of the same deployment and load."""
     deployment, result, run = found.deployment, made.result, made.run
-    lines = tuple(_lines(evidence, made))
+    lines, each = tuple(_lines(evidence, made)), per_round(evidence)
     errors = [
         abs(line.error_fraction)
         for line in lines
-        if line.error_fraction is not None and line.statistic in {MEAN, MEDIAN}
+        if line.error_fraction is not None
+        and line.statistic in {MEAN, MEDIAN}
+        and tokens_of(Quantity(line.quantity), each) == 1
     ]
-    normal = _normal(lines, made)
+    normal = _normal(lines, made) if each == 1 else None
     shares = () if run is None else predicted_causes(run, result, Quantity.TPOT)
     first = () if run is None else predicted_causes(run, result, Quantity.TTFT, front_end=made.loaded.front_end)
     return RunComparison(
-        verdict=_verdict(lines, made, normal),
+        verdict=_verdict(lines, made, normal) if each == 1 else _drafting_verdict(lines, made),
         evidence=str(evidence.form) if isinstance(evidence, BenchmarkRun) else "metrics",
         place=evidence.place,
         engine=deployment.rules.engine,
@@ -198,6 +206,7 @@ def comparison_of(evidence: BenchmarkRun | MetricsSnapshot, found: Settled, made
 
 def _lines(evidence: BenchmarkRun | MetricsSnapshot, made: Predicted) -> list[FigureLine]:
     figures = {(one.quantity, one.statistic): one for one in evidence.measured}
+    each = per_round(evidence)
 
     def measured(quantity: Quantity, statistic: str) -> float | None:
         found = figures.get((quantity, statistic))
@@ -214,13 +223,13 @@ def _lines(evidence: BenchmarkRun | MetricsSnapshot, made: Predicted) -> list[Fi
             made.result,
             measured,
             guessed,
-            drafted=_drafted(evidence),
+            drafted=each > 1,
             front_end=made.loaded.front_end,
         )
     order = list(Quantity)
     shown = [one for one in evidence.measured if one.statistic in _SHOWN and one.quantity in _PREDICTABLE]
     ranked = sorted(shown, key=lambda one: (order.index(one.quantity), _SHOWN.index(one.statistic)))
-    return [_line(one, made, residuals) for one in ranked]
+    return [_line(one, made, residuals, each) for one in ranked]
 
 
 _PREDICTABLE = frozenset(
@@ -234,11 +243,14 @@ _PREDICTABLE = frozenset(
 )
 
 
-def _line(one: Measured, made: Predicted, residuals: Residuals | None) -> FigureLine:
+def _line(one: Measured, made: Predicted, residuals: Residuals | None, each: float) -> FigureLine:
+    """Return one line; ``each`` are the tokens of a round, more than 1 where the server drafts."""
     figure = made.figure(one.quantity, one.statistic)
-    parts = () if residuals is None or figure is None else residuals.of(one.quantity, one.statistic)
-    judgement = _judgement(one, made, figure)
-    place = _position(one, made, figure)
+    each = tokens_of(one.quantity, each)
+    drafts = each > 1
+    parts = () if residuals is None or figure is None or drafts else residuals.of(one.quantity, one.statistic)
+    judgement = _judgement(one, made, figure, each)
+    place = None if drafts else _position(one, made, figure)
     return FigureLine(
         quantity=one.quantity,
         statistic=one.statistic,
@@ -247,9 +259,13 @@ def _line(one: Measured, made: Predicted, residuals: Residuals | None) -> Figure
         predicted_high=None if figure is None or figure.low == figure.high else figure.high,
         measured=one.value,
         error_fraction=None if figure is None else (figure.value - one.value) / one.value,
-        attributed_to=_attributed(one, made, figure, parts, judgement),
+        attributed_to=_attributed(one, made, figure, parts, judgement)
+        if figure is None or not drafts or (judgement is not None and judgement.verdict is Verdict.IMPOSSIBLE)
+        else gained(one, figure.value, each),
         verdict=None if judgement is None else judgement.verdict,
-        roofline_fraction=None if judgement is None or _is_paced(one, made) else judgement.roofline_fraction,
+        roofline_fraction=(
+            None if judgement is None or drafts or _is_paced(one, made) else judgement.roofline_fraction
+        ),
         slower_fraction=None if place is None else place.slower_fraction,
         parts=parts,
         at=one.key,
@@ -262,7 +278,8 @@ def _is_paced(one: Measured, made: Predicted) -> bool:
     return str(one.quantity).endswith("_per_s") and made.run is not None and made.run.at_rate
 
 
-def _judgement(one: Measured, made: Predicted, figure: Figure | None) -> Judgement | None:
+def _judgement(one: Measured, made: Predicted, figure: Figure | None, each: float) -> Judgement | None:
+    """Return how a figure is judged: a round reads all weights once, so that each of its tokens has its share."""
     if made.run is None or figure is None or one.quantity not in _JUDGED or one.statistic not in {MEAN, MEDIAN}:
         return None
     if not one.value or not figure.value:
@@ -271,6 +288,9 @@ def _judgement(one: Measured, made: Predicted, figure: Figure | None) -> Judgeme
     if hard is None:
         return None
     limit = limits_of(made.run, str(one.quantity))[0] if one.quantity in _ESTIMATED else hard
+    hard, limit = (None if bound is None else limited(one.quantity, bound, each) for bound in (hard, limit))
+    if hard is None:
+        return None
     return judge(
         Measurement(quantity=_JUDGED_AS.get(one.quantity, str(one.quantity)), value=one.value),
         figure,
@@ -380,6 +400,20 @@ def _verdict(lines: tuple[FigureLine, ...], made: Predicted, normal: Position | 
     if normal is not None:
         text += f"; {position_text(normal)}"
     return text
+
+
+def _drafting_verdict(lines: tuple[FigureLine, ...], made: Predicted) -> str:
+    """Return the verdict on a server that drafts: what that gains, for nothing is predicted of the drafting itself."""
+    impossible = [line for line in lines if line.verdict is Verdict.IMPOSSIBLE]
+    if impossible:
+        return impossible[0].attributed_to
+    found = _headline(lines, made)
+    if found is None:
+        return "nothing of what is measured is predicted under this load"
+    line, name = found
+    shown = [shown_value(line.quantity, value) for value in (line.measured, line.predicted or 0.0)]
+    text = line.attributed_to.removeprefix("predicted without drafting, ")
+    return f"{name} {shown[0]} measured with drafting, {shown[1]} predicted without it, {text}"
 
 
 def shown_value(quantity: str, value: float) -> str:

@@ -152,8 +152,11 @@ def paced_on(steps: Pace, efficiency: GpuEfficiency, engine: str) -> Pace:
     """Return the pace of ``engine`` on a machine whose ``efficiency`` may know how much longer it takes there."""
     if efficiency.calibration is None:
         return steps
-    own = efficiency.calibration.of_engine(engine)
-    return stretched(steps, step_factor=own.step_factor, front_end_factor=own.front_end_factor)
+    known = efficiency.calibration
+    own, source = known.of_engine(engine), known.source or "the calibration of the catalog"
+    if known.date:
+        source = f"{source}, {known.date}"
+    return stretched(steps, step_factor=own.step_factor, front_end_factor=own.front_end_factor, source=source)
 
 
 def clock_of(

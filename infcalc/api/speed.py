@@ -796,6 +796,7 @@ def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
     basis, footing = machine.bands.basis, steps.steps.text
     found = [
         "times are means over requests; low to high is meant to hold 80 % of measurements",
+        *_own_bands(run),
         f"efficiencies of {deployment.gpu.name} are {basis}",
         f"{rules.engine} {rules.version} orders prefill and decode as: {steps.order}; its overheads are {footing}",
     ]
@@ -829,6 +830,18 @@ def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
             "energy: of the GPUs' boards, whose power was measured on H200 and B200 alone; not of host and network"
         )
     return found
+
+
+def _own_bands(run: Run) -> list[str]:
+    """Return where bands come from that a calibration of this machine states."""
+    own = run.bands.own
+    known = run.machine.site.catalog.efficiency(run.machine.deployment.gpu).calibration
+    if not own or known is None:
+        return []
+    listed = ", ".join(f"{one.of} ({one.num_figures} figures)" for one in own)
+    source = known.source or "of the catalog"
+    text = f"bands of {listed} are those of this model and engine on this machine, on runs that the calibration had not"
+    return [f"{text} seen ({source}): they hold for loads like those"]
 
 
 def _warnings(site: Site, asked: Load, result: SpeedResult, run: Run | None) -> list[str]:

@@ -318,6 +318,11 @@ def _band(prediction: Prediction, quantity: str, guess: float, *, at_rate: bool)
     return guess * low / speed.e2e_s, guess * high / speed.e2e_s
 
 
+def comes_at_rate(entry: Mapping[str, Any]) -> bool:
+    """Return whether the requests of an entry come at a rate."""
+    return _stated_load(entry.get("workload") or {}) == AT_RATE
+
+
 def _stated_load(load: Mapping[str, Any]) -> str:
     for key, name in (("batch", "batch"), ("concurrency", "concurrency")):
         if load.get(key) is not None:

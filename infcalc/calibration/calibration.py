@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from infcalc.calibration.determined import chosen, spreads
+from infcalc.calibration.determined import MOST_LEFT, chosen, partners, spreads
 from infcalc.calibration.fitting import Subject, fitted
 from infcalc.calibration.held_out import LEAST_FOLDS, folds_of, held_out_errors
-from infcalc.calibration.nouns import Determination, Outcome, QuantityError
+from infcalc.calibration.nouns import Determination, Outcome, QuantityError, label
+from infcalc.calibration.profile import Profile
 from infcalc.calibration.robust import HUBER, deviations
 from infcalc.frozen import frozen
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _FEW = 3
 _OUTLYING = 0.5
 """Weight below which a figure is called an outlier."""
+_ALIKE = 0.7
+"""Correlation from which half of what one knob does another may do as well (its square)."""
 
 
 def calibrate(
@@ -35,8 +38,9 @@ def calibrate(
 ) -> Outcome:
     """Return the factors that ``observed`` determine, with errors on held-out runs before and after.
 
-    The knobs that are determined are fitted; where that is not better on held-out runs, in the median and the mean of
-    all figures and no worse in the median of any quantity, the least determined is left out, and so on; in the end
+    The knobs that the runs tell something of are fitted, those that act alike together, divided by what was believed
+    of each; where that is not better on held-out runs, in the median and the mean of all figures and no worse in the
+    median of any quantity, the least determined is left out, and so on; in the end
     nothing is changed. The same is tried without the figures that are mostly waiting, and the better of both is kept.
     ``tell`` is called after each place that was predicted.
     """
@@ -51,7 +55,10 @@ def calibrate(
     free, why = chosen(whole, subject.kinds, knobs)
     number = len(set(folds))
     if number < LEAST_FOLDS:
-        found = "1 run" if number == 1 else f"{number} runs"
+        runs = len({one.run for one in observed})
+        found = ("1 run" if runs == 1 else f"{runs} runs") + (
+            f" of {number} different {'load' if number == 1 else 'loads'}" if runs > number else ""
+        )
         reason = f"{found}: with fewer than {LEAST_FOLDS} no fit can be tested on runs that it has not seen"
     elif not free.any():
         reason = "the measurements determine none of the factors"
@@ -86,7 +93,7 @@ def _descend(
         model = fitted(subject, whole, choice.free, rows)
         after = held_out_errors(subject, model, choice.free, rows, tested.folds)
         if _better(tested.before, after, subject.kinds):
-            return _outcome(subject, replace(tested, after=after), model, choice)
+            return _outcome(subject, replace(tested, after=after), model, choice, rows)
         left = spreads(model, subject.kinds, subject.knobs, choice.free) / subject.believed
         worst = int(np.argmax(np.where(choice.free, left, -math.inf)))
         choice = choice.without(worst, "with it, errors on held-out runs would be larger")
@@ -135,24 +142,19 @@ def _mean(errors: Array) -> float:
     return float(np.mean(np.minimum(1.0, np.abs(errors))))
 
 
-def _outcome(subject: Subject, tested: _Tested, model: Linear, choice: _Choice, *, reason: str = "") -> Outcome:
-    free, why = choice.free, choice.why
-    spread = spreads(model, subject.kinds, subject.knobs, free)
-    place = np.where(free, model.place, 0.0)
+def _outcome(
+    subject: Subject,
+    tested: _Tested,
+    model: Linear,
+    choice: _Choice,
+    rows: NDArray[np.bool_] | None = None,
+    *,
+    reason: str = "",
+) -> Outcome:
     far = np.abs(model.errors) / deviations(model.errors, subject.kinds)
     return Outcome(
-        determinations=tuple(
-            Determination(
-                knob=knob,
-                factor=math.exp(place[index]),
-                factor_low=math.exp(place[index] - spread[index]),
-                factor_high=math.exp(place[index] + spread[index]),
-                determined=bool(free[index]),
-                why="the runs determine it" if free[index] else why[index] or reason,
-            )
-            for index, knob in enumerate(subject.knobs)
-        ),
-        kept_prior=not free.any(),
+        determinations=_determinations(subject, model, choice, rows, reason),
+        kept_prior=not choice.free.any(),
         why=reason,
         num_figures=len(subject.observed),
         num_runs=len({one.run for one in subject.observed}),
@@ -161,5 +163,47 @@ def _outcome(subject: Subject, tested: _Tested, model: Linear, choice: _Choice, 
         before_median_fraction=_median(tested.before),
         after_median_fraction=_median(tested.after),
         quantities=tested.quantities(subject.names, subject.kinds),
+        held_out_error_fraction=tuple(float(error) for error in tested.after),
         outliers=tuple(int(index) for index in np.flatnonzero(far > HUBER / _OUTLYING)),
     )
+
+
+def _determinations(
+    subject: Subject, model: Linear, choice: _Choice, rows: NDArray[np.bool_] | None, reason: str
+) -> tuple[Determination, ...]:
+    free, knobs = choice.free, subject.knobs
+    spread = spreads(model, subject.kinds, knobs, free)
+    together = partners(model, subject.kinds, knobs, free)
+    place = np.where(free, model.place, 0.0)
+    profile = Profile(subject, model, free, rows) if rows is not None else None
+    found = []
+    for index, knob in enumerate(knobs):
+        low, high = place[index] - spread[index], place[index] + spread[index]
+        other, correlation = together[index]
+        trade = ""
+        why = "the runs determine it" if free[index] else choice.why[index] or reason
+        if free[index] and profile is not None and abs(correlation) >= _ALIKE:
+            below, above = profile.ends(index, float(spread[index]))
+            low, high = min(low, below[index]), max(high, above[index])
+            pairs = " or ".join(f"{math.exp(end[index]):.2g} with {math.exp(end[other]):.2g}" for end in (below, above))
+            why = f"told with {label(knobs[other])}, hardly apart"
+            trade = (
+                f"{label(knob)} and {label(knobs[other])} change these runs nearly alike (correlation "
+                f"{correlation:+.2f}): {pairs} would fit nearly as well, and what was believed before divides them"
+            )
+        told = max(high - place[index], place[index] - low) <= MOST_LEFT * knob.log_deviation
+        found.append(
+            Determination(
+                knob=knob,
+                factor=math.exp(place[index]),
+                factor_low=math.exp(low),
+                factor_high=math.exp(high),
+                fitted=bool(free[index]),
+                determined=bool(free[index] and told),
+                why=why,
+                partner=label(knobs[other]) if other != index else "",
+                correlation=correlation,
+                trade=trade,
+            )
+        )
+    return tuple(found)

@@ -1,12 +1,13 @@
 """What measurements can tell of each knob, from how predictions change with it.
 
-A knob is determined where the measurements leave at most half of the deviation that was believed before. Where they do
-not, either predictions hardly change with it, or they change as with another knob.
+A knob is fitted where the measurements, were all others known, leave at most half of the deviation that was believed
+before. Knobs that act alike are fitted together, and what was believed before divides between them (ridge regression:
+Hoerl and Kennard 1970): one of them held at 1 would give the other all of it. A fitted knob is determined where that
+much is left with the others unknown; where it is not, the answer names the knob that it cannot be told from.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,42 +28,43 @@ _NEVER = 1e-4
 
 
 def chosen(model: Linear, kinds: Array, knobs: tuple[Knob, ...]) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """Return which knobs are determined, and for each of the others why it is not.
-
-    The worst determined is left out first: what cannot be told apart from it may be told once it is fixed.
-    """
+    """Return which knobs are fitted, and for each of the others why it is not."""
     believed = np.array([knob.log_deviation for knob in knobs])
-    free = np.ones(len(knobs), dtype=bool)
-    why = [""] * len(knobs)
-    while free.any():
-        columns = np.flatnonzero(free)
-        inverse = information(model, kinds, believed, free)
-        covariance: Array = np.asarray(np.linalg.inv(inverse), dtype=np.float64)
-        left = np.sqrt(np.diag(covariance)) / believed[columns]
-        worst = int(np.argmax(left))
-        if left[worst] <= MOST_LEFT:
-            break
-        index = int(columns[worst])
-        alone = 1 / math.sqrt(inverse[worst, worst]) / believed[index]
-        why[index] = _why(model, knobs, columns, covariance, worst=worst, alone=alone)
-        free[index] = False
-    return free, tuple(why)
+    everything = np.ones(len(knobs), dtype=bool)
+    inverse = information(model, kinds, believed, everything)
+    alone = 1 / np.sqrt(np.diag(inverse)) / believed
+    share = np.mean(np.abs(model.slopes), axis=0)
+    why = tuple(_why(float(part)) if left > MOST_LEFT else "" for left, part in zip(alone, share, strict=True))
+    return np.asarray(alone <= MOST_LEFT), why
 
 
-def _why(
-    model: Linear, knobs: tuple[Knob, ...], columns: NDArray[np.int64], covariance: Array, *, worst: int, alone: float
-) -> str:
-    share = float(np.mean(np.abs(model.slopes[:, columns[worst]])))
+def _why(share: float) -> str:
     if share < _NEVER:
         return "nothing that was measured depends on it"
-    if alone > MOST_LEFT:
-        return f"a change of 10 % moves what was measured by {share:.1%} of 10 %: less than it scatters"
+    return f"a change of 10 % moves what was measured by {share:.1%} of 10 %: less than it scatters"
+
+
+def partners(
+    model: Linear, kinds: Array, knobs: tuple[Knob, ...], free: NDArray[np.bool_]
+) -> tuple[tuple[int, float], ...]:
+    """Return for each knob the other free one that it is most correlated with, and how much; itself and 0 of none.
+
+    The correlation is of what is known of both after the measurements: near -1 or 1 the runs tell one combination of
+    them, and what was believed before divides it.
+    """
+    found = [(index, 0.0) for index in range(len(knobs))]
+    columns = np.flatnonzero(free)
+    if len(columns) < 2:  # noqa: PLR2004 - a pair
+        return tuple(found)
+    believed = np.array([knob.log_deviation for knob in knobs])
+    covariance: Array = np.asarray(np.linalg.inv(information(model, kinds, believed, free)), dtype=np.float64)
     spread = np.sqrt(np.diag(covariance))
-    together = np.abs(covariance[worst] / (spread * spread[worst]))
-    together[worst] = 0.0
-    other = knobs[int(columns[int(np.argmax(together))])]
-    name = other.name.replace("_", " ") + (f" of {other.engine}" if other.engine else "")
-    return f"its effect cannot be told from that of {name}: the runs change with both alike"
+    together = covariance / np.outer(spread, spread)
+    np.fill_diagonal(together, 0.0)
+    for row, index in enumerate(columns):
+        other = int(np.argmax(np.abs(together[row])))
+        found[int(index)] = (int(columns[other]), float(together[row, other]))
+    return tuple(found)
 
 
 def spreads(model: Linear, kinds: Array, knobs: tuple[Knob, ...], free: NDArray[np.bool_]) -> Array:

@@ -28,15 +28,34 @@ LEAST_FOLDS = 5
 def folds_of(observed: Sequence[Observed]) -> tuple[tuple[int, ...], str]:
     """Return the fold of each figure, and what is left out at a time: a file where there are five or more, else a run.
 
-    Runs in the order in which they were read go to the folds in turn, ten at most.
+    Runs in the order in which they were read go to the folds in turn, ten at most. What shares a load stays together:
+    a run is not unseen where its like was fitted.
     """
-    files = list(dict.fromkeys(one.group for one in observed))
-    if len(files) >= LEAST_FOLDS:
-        place = {group: number % MOST_FOLDS for number, group in enumerate(files)}
-        return tuple(place[one.group] for one in observed), "file"
-    runs = list(dict.fromkeys(one.run for one in observed))
-    number_of = {run: number % MOST_FOLDS for number, run in enumerate(runs)}
-    return tuple(number_of[one.run] for one in observed), "run"
+    by_file = _together([one.group for one in observed], observed)
+    if len(set(by_file)) >= LEAST_FOLDS:
+        return _in_turn(by_file), "file"
+    return _in_turn(_together([str(one.run) for one in observed], observed)), "run"
+
+
+def _in_turn(names: Sequence[str]) -> tuple[int, ...]:
+    place = {name: number % MOST_FOLDS for number, name in enumerate(dict.fromkeys(names))}
+    return tuple(place[name] for name in names)
+
+
+def _together(names: Sequence[str], observed: Sequence[Observed]) -> list[str]:
+    """Return names of which those that share a load are one."""
+    first = {name: name for name in names}
+
+    def found(name: str) -> str:
+        while first[name] != name:
+            name = first[name]
+        return name
+
+    of_load: dict[str, str] = {}
+    for name, one in zip(names, observed, strict=True):
+        if one.load:
+            first[found(name)] = found(of_load.setdefault(one.load, name))
+    return [found(name) for name in names]
 
 
 def held_out_errors(

@@ -40,6 +40,8 @@ class Observed:
     """The file that the run is in."""
     quantity: str
     measured: float
+    load: str = ""
+    """What ran under what load: runs of the same one are held out together, for one tells the other; empty: its own."""
     waits: bool = False
     """Whether it is mostly waiting, which scatters more than what is waited for."""
 
@@ -57,12 +59,30 @@ class Determination:
 
     knob: Knob
     factor: float
-    """As it is used: 1 where it is not determined."""
+    """As it is used: 1 where it is not fitted."""
     factor_low: float
     factor_high: float
     """One standard deviation of the belief after the measurements, to either side."""
+    fitted: bool
     determined: bool
+    """Whether it is fitted, and the measurements tell it from all others."""
     why: str
+    partner: str = ""
+    """The fitted knob that it is most correlated with, by its label; empty where none is."""
+    correlation: float = 0.0
+    """Of what is known of both after the measurements."""
+    trade: str = ""
+    """Which other values of both would fit nearly as well, where they are hardly told apart."""
+
+
+def label(knob: Knob) -> str:
+    """Return how a knob is called.
+
+    >>> label(Knob(name="front_end", engine="vllm", log_deviation=1.0))
+    'front end of vllm'
+    """
+    name = knob.name.replace("_", " ")
+    return f"{name} of {knob.engine}" if knob.engine else name
 
 
 @frozen
@@ -94,6 +114,8 @@ class Outcome:
     before_median_fraction: float
     after_median_fraction: float
     quantities: tuple[QuantityError, ...]
+    held_out_error_fraction: tuple[float, ...]
+    """Of each figure on runs that were held out: predicted over measured, less 1, with the fit to the others."""
     outliers: tuple[int, ...]
     """Figures that the fit gives less weight, for they lie far from where the others put them."""
 

@@ -33,6 +33,7 @@ from infcalc.spec.efficiency import (
     Fractions,
     GpuEfficiency,
     KernelShape,
+    MeasuredBand,
     Residual,
     broken_fractions,
     calibrated,
@@ -199,18 +200,23 @@ def _read_algorithms(value: object, path: KeyPath, faults: list[Fault]) -> objec
     return tuple(_read_algorithm(item, (*path, str(number)), faults) for number, item in enumerate(value))
 
 
-def _read_library(value: object, path: KeyPath, faults: list[Fault]) -> object:
-    if value in LIBRARIES:
-        return value
-    faults.append((path, f"{describe(value)} is none of {', '.join(LIBRARIES)}"))
-    return INVALID
+def name_reader(names: tuple[str, ...]) -> Reader:
+    """Return a reader of one of ``names``."""
+
+    def read(value: object, path: KeyPath, faults: list[Fault]) -> object:
+        if value in names:
+            return value
+        faults.append((path, f"{describe(value)} is none of {', '.join(names)}"))
+        return INVALID
+
+    return read
 
 
 _read_collective = _noun_reader(
     CollectiveShape,
     {
         "kind": choice_reader(CollectiveKind),
-        "library": _read_library,
+        "library": name_reader(LIBRARIES),
         "ranks": integer_reader(2, _MAX_RANKS),
         "algorithms": _read_algorithms,
         "basis": choice_reader(Basis),
@@ -319,11 +325,41 @@ def _read_engines(value: object, path: KeyPath, faults: list[Fault]) -> object:
     return tuple(found)
 
 
+BANDED: Final = ("tpot_s", "tpot_s at a rate", "ttft_s", "ttft_s at a rate", "output_tokens_per_s")
+"""What a calibration may state bands of."""
+
+_read_band = _noun_reader(
+    MeasuredBand,
+    {
+        "of": name_reader(BANDED),
+        "model": read_text,
+        "engine": name_reader(ENGINES),
+        "figures": integer_reader(1, 10**9),
+        "low": _read_factor,
+        "high": _read_factor,
+    },
+    ("of", "model", "engine", "figures", "low", "high"),
+    {"figures": "num_figures", "low": "measured_fraction_low", "high": "measured_fraction_high"},
+)
+
+
+def _read_bands(value: object, path: KeyPath, faults: list[Fault]) -> object:
+    if not isinstance(value, list | tuple):
+        faults.append((path, f"expected a list of bands, found {describe(value)}"))
+        return INVALID
+    found = [_read_band(item, (*path, str(number)), faults) for number, item in enumerate(value)]
+    for number, one in enumerate(found):
+        if isinstance(one, MeasuredBand) and one.measured_fraction_low > one.measured_fraction_high:
+            faults.append(((*path, str(number)), "low is above high"))
+    return tuple(found)
+
+
 read_calibration = _noun_reader(
     Calibration,
     {
         **dict.fromkeys(("bandwidth", "compute", "link", "message"), _read_factor),
         "engines": _read_engines,
+        "bands": _read_bands,
         "source": read_text,
         "date": read_text,
     },
@@ -354,6 +390,18 @@ def calibration_mapping(calibration: Calibration) -> dict[str, object]:
     }
     if engines := {engine: factors for engine, factors in engines.items() if factors}:
         written["engines"] = engines
+    if calibration.bands:
+        written["bands"] = [
+            {
+                "of": one.of,
+                "model": one.model,
+                "engine": one.engine,
+                "figures": one.num_figures,
+                "low": one.measured_fraction_low,
+                "high": one.measured_fraction_high,
+            }
+            for one in calibration.bands
+        ]
     said = {"source": calibration.source, "date": calibration.date}
     return written | {key: text for key, text in said.items() if text}
 

@@ -11,6 +11,7 @@ import typer
 
 from infcalc.cli.given import contexts_from, single, split, tokens, whole_numbers
 from infcalc.cli.options import BATCHES, BENCH, CATALOG, CONTEXT, OUTPUT, SEED
+from infcalc.cli.progress import progress_bar
 from infcalc.cli.render import check_way_out, render, write
 from infcalc.errors import UsageError
 from infcalc.report.table import View
@@ -26,7 +27,12 @@ HELP = """Runs a small transformer in numpy, with and without a KV cache, paged 
 cache on and off, and sets its times beside what the roofline of this very CPU predicts. `lab measure` times the
 kernels alone and prints an overlay file: with --catalog FILE --gpu this-cpu other commands know this computer.
 
-Example: infcalc lab measure --output this-cpu.yaml"""
+With --device cuda or cpu, `lab measure` times torch's kernels there (copies, products by size and precision,
+attention, all-reduces), says what they reach of the peaks that the catalog states, and writes that as an overlay.
+
+Example: infcalc lab measure --output this-cpu.yaml
+
+Example: infcalc lab measure --device cuda --output my-gpu.yaml"""
 
 _BUDGET_S = 3.0
 _ENDS_S = 60.0
@@ -41,12 +47,18 @@ def run(options: dict[str, Any]) -> int:
         raise UsageError(f"cannot {action!r} a laboratory", hint="lab, or lab measure")
     # Nobody measures for a minute only to read that the answer has nowhere to go.
     check_way_out(options, "lab")
+    if options["device"] is not None and action != "measure":
+        raise UsageError(
+            "a device is measured, not run", place="--device", hint="infcalc lab measure --device cuda (or cpu)"
+        )
     threads = options["threads"]
     if threads is None and action == "run" and not options["gpu"]:
         # Several threads wait for each other, and each for any other program: one holds on a busy computer too.
         threads = 1
     instruments = _instruments(threads)
-    return _measure(options, instruments) if action == "measure" else _run(options, instruments)
+    if action == "run":
+        return _run(options, instruments)
+    return _measure(options, instruments) if options["device"] is None else _device(options, instruments)
 
 
 def _run(options: dict[str, Any], instruments: Instruments) -> int:
@@ -93,6 +105,31 @@ def _measure(options: dict[str, Any], instruments: Instruments) -> int:
     if options["format"] or options["json"]:
         return render(answer, view, options)
     return _overlay(answer.result.overlay, answer.warnings, options["output"])
+
+
+def _device(options: dict[str, Any], instruments: Instruments) -> int:
+    from infcalc.api.lab_device import DeviceAsk, measure_device  # noqa: PLC0415 - as above
+
+    ask = DeviceAsk(
+        device=options["device"],
+        gpu=options["gpu"],
+        name=options["name"],
+        repeat=options["repeat"],
+        quick=options["quick"],
+        catalogs=split(options["catalog"]),
+    )
+    with progress_bar("kernels") as progress:
+        answer = measure_device(ask, instruments, progress=progress)
+
+    def view() -> View:
+        from infcalc.report.views import lab_device as views  # noqa: PLC0415 - JSON needs no view
+
+        return views.view(answer)
+
+    if options["output"] is None or options["json"] or options["format"] is not None:
+        return render(answer, view, options)
+    code = render(answer, view, options | {"output": None})
+    return code or _overlay(answer.result.overlay, (), options["output"])
 
 
 def _overlay(text: str, warnings: tuple[str, ...], output: str | None) -> int:

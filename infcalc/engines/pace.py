@@ -43,6 +43,8 @@ class Footing:
     quantities: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     otherwise: str = ""
+    stretched: str = ""
+    """How a calibration changed it: it is then no more what was set by hand."""
 
     @property
     def text(self) -> str:
@@ -58,7 +60,8 @@ class Footing:
         if self.sources:
             sources = f"{number} sources" if number > 1 else "1 source only"
             runs = f"{', '.join(self.quantities)} of {sources} ({', '.join(self.sources)})"
-        return f"set by hand: {runs}{', ' if self.otherwise else ''}{self.otherwise}"
+        text = f"set by hand: {runs}{', ' if self.otherwise else ''}{self.otherwise}"
+        return f"{self.stretched}; before that {text}" if self.stretched else text
 
 
 _NOTHING = Footing()
@@ -107,8 +110,9 @@ class Pace:
 
         """
         by_name = dict.fromkeys(OF_STEPS, self.steps) | dict.fromkeys(OF_FRONT_END, self.front_end)
+        tokenised = replace(_OF_TOKENISERS, stretched=self.front_end.stretched)
         of_eager = dict.fromkeys(("eager_layer_s", "eager_message_s"), self.eager)
-        return (by_name | of_eager | {"prompt_token_s": _OF_TOKENISERS, "latency_s": self.latency})[name]
+        return (by_name | of_eager | {"prompt_token_s": tokenised, "latency_s": self.latency})[name]
 
     def eager_floor_s(self, *, num_layers: int, num_gpus: int) -> float:
         """Return the least time of a step that the host launches kernel by kernel."""
@@ -203,8 +207,10 @@ def without_graphs(pace: Pace) -> Pace:
     return replace(pace, eager_beyond_tokens=-1.0)
 
 
-def stretched(pace: Pace, *, step_factor: float = 1.0, front_end_factor: float = 1.0) -> Pace:
+def stretched(pace: Pace, *, step_factor: float = 1.0, front_end_factor: float = 1.0, source: str = "") -> Pace:
     """Return a pace that adds so many times as much to a step, and takes so many times as long in the front end.
+
+    ``source`` is what says so; values that change then name it as what they rest on.
 
     >>> stretched(pace("vllm", "0.14").value, step_factor=2).per_step_s
     0.0006
@@ -218,7 +224,16 @@ def stretched(pace: Pace, *, step_factor: float = 1.0, front_end_factor: float =
         token_s=pace.token_s * front_end_factor,
         prompt_token_s=pace.prompt_token_s * front_end_factor,
         latency_s=pace.latency_s * front_end_factor,
+        steps=_changed(pace.steps, step_factor, source),
+        front_end=_changed(pace.front_end, front_end_factor, source),
+        latency=_changed(pace.latency, front_end_factor, source),
     )
+
+
+def _changed(footing: Footing, factor: float, source: str) -> Footing:
+    if factor == 1 or not source:
+        return footing
+    return replace(footing, stretched=f"{factor:.3g} times as long by {source}")
 
 
 _RATE, _TPOT, _TTFT, _E2E = "output tokens/s", "TPOT", "TTFT", "end to end"

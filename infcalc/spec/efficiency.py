@@ -176,6 +176,20 @@ class EngineCalibration:
 
 
 @frozen
+class MeasuredBand:
+    """How measurements lay about predictions of a calibrated machine, on runs that the predictions had not seen."""
+
+    of: str
+    """The quantity, and whether requests come at a rate, as :func:`infcalc.api.bands.table_of` names both."""
+    model: str
+    engine: str
+    num_figures: int
+    measured_fraction_low: float
+    """Measured over predicted: what a tenth of all measurements stays below, and what a tenth exceeds."""
+    measured_fraction_high: float
+
+
+@frozen
 class Calibration:
     """A few factors that were fitted to somebody's own measurements, laid over the curves of an accelerator."""
 
@@ -188,8 +202,13 @@ class Calibration:
     message_factor: float = 1.0
     """What a message takes before its first byte, times as long."""
     engines: tuple[EngineCalibration, ...] = ()
+    bands: tuple[MeasuredBand, ...] = ()
     source: str = ""
     date: str = ""
+
+    def bands_of(self, model: str, engine: str) -> tuple[MeasuredBand, ...]:
+        """Return how measurements of one model under one engine lay; none where too few were made."""
+        return tuple(one for one in self.bands if (one.model, one.engine) == (model, engine))
 
     def of_engine(self, engine: str) -> EngineCalibration:
         """Return the factors of an engine: 1 where none are stated."""

@@ -389,3 +389,45 @@ def test_several_runs_of_one_deployment_tell_a_pattern() -> None:
 def test_no_file_is_no_question() -> None:
     with pytest.raises(UsageError):
         compare([])
+
+
+# Servers that draft
+
+
+DRAFTS = shapes.VLLM_SERVE | {"spec_decode_acceptance_length": 3.0}
+
+
+def test_a_server_that_drafts_may_be_faster_than_the_floor_of_plain_steps() -> None:
+    plain = compared(shapes.VLLM_SERVE | {"mean_tpot_ms": 3.0})
+    drafts = compared(DRAFTS | {"mean_tpot_ms": 3.0})
+
+    assert "tpot_s" in plain.impossible
+    assert not drafts.impossible
+    one = line(drafts, "tpot_s")
+    assert one.predicted is not None
+    assert f"{one.predicted / 0.003:.2g} times as fast" in one.attributed_to
+    assert "a round of 3 tokens takes 9 ms" in one.attributed_to
+    # Nothing is said of how normal it is among servers that do not draft.
+    assert (one.slower_fraction, one.roofline_fraction, drafts.normal) == (None, None, None)
+    assert "with drafting" in drafts.verdict
+
+
+def test_a_server_that_drafts_is_held_to_the_floor_of_its_rounds() -> None:
+    drafts = compared(DRAFTS | {"mean_tpot_ms": 0.5})
+    assert "tpot_s" in drafts.impossible
+    assert "physically impossible" in drafts.verdict
+
+
+def test_drafting_leaves_prompts_as_they_are_and_what_it_changes_is_no_error() -> None:
+    plain, drafts = compared(shapes.VLLM_SERVE), compared(DRAFTS | {"mean_tpot_ms": 3.0})
+
+    assert line(drafts, "ttft_s").parts == line(plain, "ttft_s").parts
+    assert not line(drafts, "tpot_s").parts
+    firsts = [abs(one.error_fraction or 0) for one in drafts.lines if one.quantity == "ttft_s"]
+    assert drafts.worst_abs_error_fraction == max(firsts)
+
+
+def test_it_is_said_that_files_do_not_tell_replicas_or_pools() -> None:
+    answer = compare_measured(json.dumps(DRAFTS), ASK, None, place="a.json", form=None, explain=False)
+    assert any("replica" in text and "pools" in text for text in answer.assumptions)
+    assert any("files do not say how" in text for text in answer.warnings)

@@ -103,6 +103,7 @@ BARE = {
     ),
     **dict.fromkeys(words("sequence_steps"), "a count, summed over steps"),
     **dict.fromkeys(words("prompt_scatter"), "a squared coefficient of variation"),
+    **dict.fromkeys(words("correlation"), "from -1 to 1"),
     **dict.fromkeys(words("held_token_steps live_token_steps"), "tokens, summed over steps"),
     **dict.fromkeys(words("reserved_token_steps free_token_steps scattered_token_steps"), "tokens, summed over steps"),
     **dict.fromkeys(words("first_step"), "which step, not how many"),

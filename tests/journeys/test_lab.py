@@ -6,11 +6,13 @@ import csv
 import io
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.api.stand_in_torch import StandIn
 from tests.journeys.command import infcalc
 
 Capture = pytest.CaptureFixture[str]
@@ -104,6 +106,10 @@ def test_measure_answers_in_every_format(capsys: Capture) -> None:
     [
         (("lab", "dance"), 2, "'dance'"),
         (("lab", "--size", "huge"), 2, "--size"),
+        (("lab", "--device", "cuda"), 2, "infcalc lab measure --device"),
+        (("lab", "measure", "--device", "tpu"), 2, "one of cuda, cpu"),
+        (("lab", "measure", "--device", "cpu", "--repeat", "0"), 2, "--repeat"),
+        (("lab", "measure", "--device", "cuda", "--gpu", "no-such-gpu"), 5, "no-such-gpu"),
         (("lab", "--hidden", "100"), 2, "--hidden"),
         (("lab", "--threads", "0"), 2, "--threads"),
         (("lab", "--threads", "1000", "--quick"), 2, "cores that this process may use"),
@@ -131,6 +137,7 @@ def test_what_is_refused_says_what_and_the_mend(
     [
         ("lab", "measure", "--output", "nowhere/a.yaml"),
         ("lab", "--output", "nowhere/a.txt"),
+        ("lab", "measure", "--device", "cuda", "--output", "nowhere/a.yaml"),
         ("lab", "--format", "plot"),
         ("lab", "--require", "no gate"),
         ("lab", "--output", "."),
@@ -145,3 +152,69 @@ def test_what_has_nowhere_to_go_is_refused_before_anything_is_measured(
     # Each part of a measurement is told as it begins.
     assert "..." not in ran.err
     assert "hint: " in ran.err
+
+
+# A device of torch
+
+
+@pytest.fixture
+def standin(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    made = StandIn(refused=("float8_e4m3fn",), memory_bytes=20e9, bandwidth_share=0.4)
+    monkeypatch.setitem(sys.modules, "torch", made)
+    return made
+
+
+DEVICE = ("lab", "measure", "--device", "cuda", "--repeat", "2")
+
+
+@pytest.mark.usefixtures("standin")
+def test_a_gpu_is_measured_saved_and_used(capsys: Capture) -> None:
+    ran = infcalc(capsys, *DEVICE, "--output", "mine.yaml")
+    assert ran.code == 0, ran.err
+    assert "as h100-sxm5-80gb: reaches" in ran.out
+    assert "wrote mine.yaml" in ran.err
+    block = yaml.safe_load(Path("mine.yaml").read_text(encoding="utf-8"))["gpus"]["h100-sxm5-80gb"]["efficiency"]
+    assert block["source"] == "infcalc lab measure --device cuda: torch 9.9.9+standin"
+
+    given = ("--gpu", "h100", "--tp", "1", "--model", "llama3.1-8b", "--batch", "64", "--json")
+    with_it, without = (
+        infcalc(capsys, "estimate", *given, *catalog).result["tpot_s"]["value"]
+        for catalog in (("--catalog", "mine.yaml"), ())
+    )
+    # The stand-in reads its memory more slowly than a real one.
+    assert with_it > 1.3 * without
+
+
+@pytest.mark.usefixtures("standin")
+def test_what_a_device_reaches_in_every_format(capsys: Capture) -> None:
+    found = infcalc(capsys, *DEVICE, "--json")
+    result = found.result
+    assert {"bandwidth_bytes_per_s", "peak_flop_per_s", "torch_version", "known"} <= set(result["machine"])
+    assert yaml.safe_load(result["overlay"])["gpus"]["h100-sxm5-80gb"]
+    for row in result["kernels"]:
+        assert row["time_s_low"] <= row["time_s"] <= row["time_s_high"]
+        assert row["error_fraction"] is None or row["error_fraction"] == pytest.approx(
+            row["predicted_s"] / row["time_s"] - 1
+        )
+    assert any("no kernel for float8" in one["why"] for one in result["left_out"])
+    lines = list(csv.DictReader(io.StringIO(infcalc(capsys, *DEVICE, "--format", "csv").out)))
+    assert len(lines) == len(result["kernels"])
+    shown = infcalc(capsys, *DEVICE, "--format", "markdown").out
+    assert "| prefill attention |" in " ".join(shown.split())
+    assert "Left out" in shown
+
+
+def test_torch_that_is_missing_is_told_with_the_mend(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    ran = infcalc(capsys, *DEVICE)
+    assert (ran.code, ran.out) == (2, "")
+    assert "torch is not installed" in ran.err
+    assert "pip install 'infcalc[torch]'" in ran.err
+
+
+def test_a_gpu_that_torch_does_not_see_is_told_with_the_mend(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", StandIn(cuda=False, built=None))
+    ran = infcalc(capsys, *DEVICE)
+    assert (ran.code, ran.out) == (2, "")
+    assert "sees no CUDA device" in ran.err
+    assert "--device cpu" in ran.err

@@ -23,12 +23,39 @@ _MEANINGS = {
 
 def view(answer: Answer[CalibrateResult]) -> View:
     """Return the factors, and the errors on held-out runs before and after."""
-    tables = tuple(table for result in answer.results for table in (_factors(result), _errors(result)))
+    tables = tuple(
+        table
+        for result in answer.results
+        for table in (_factors(result), _errors(result), *((_bands(result),) if result.bands else ()))
+    )
     return view_of(
         answer,
         tables=tables,
         verdict="; ".join(result.verdict for result in answer.results),
+        findings=tuple(text for result in answer.results for text in _findings(result)),
         data=_data(answer.results),
+    )
+
+
+def _findings(result: CalibrateResult) -> list[str]:
+    found = list(result.trades)
+    if result.kept_prior or result.bands:
+        return found
+    return [*found, f"{result.gpu}: too few figures for bands of its own: estimates keep those of their class"]
+
+
+def _bands(result: CalibrateResult) -> Table:
+    return Table(
+        title=f"{result.gpu}: bands of estimates with the overlay, measured over predicted on held-out runs",
+        columns=(
+            Column(key="of", heading="of", left=True),
+            Column(key="model", heading="model", left=True),
+            Column(key="engine", heading="engine", left=True),
+            Column(key="num_figures", heading="figures", show=count),
+            Column(key="measured_fraction_low", heading="low", show=_factor),
+            Column(key="measured_fraction_high", heading="high", show=_factor),
+        ),
+        rows=tuple({name: getattr(one, name) for name in one.__dataclass_fields__} for one in result.bands),
     )
 
 
@@ -56,7 +83,10 @@ def _rows(result: CalibrateResult) -> tuple[dict[str, object], ...]:
             "value": one.value,
             "low": one.low,
             "high": one.high,
+            "fitted": one.fitted,
             "determined": one.determined,
+            "partner": one.partner,
+            "correlation": one.correlation,
             "why": one.why,
         }
         for one in result.factors
@@ -87,7 +117,7 @@ def _errors(result: CalibrateResult) -> Table:
 
 def _data(results: tuple[CalibrateResult, ...]) -> Table:
     """Return the factors and the errors of all accelerators, a line each, as JSON has them."""
-    keys = ("gpu", "factor", "engine", "value", "low", "high", "determined", "why")
+    keys = ("gpu", "factor", "engine", "value", "low", "high", "fitted", "determined", "why", "partner", "correlation")
     errors = ("quantity", "num_figures", "before_median_abs_error_fraction", "after_median_abs_error_fraction")
     rows: list[dict[str, object]] = [row for result in results for row in _rows(result)]
     for result in results:
