@@ -48,17 +48,19 @@ def intervals_of(found: Gathered) -> Counter[int]:
     return told
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
     seed=st.integers(0, MOST_SEED),
-    lanes=st.integers(1, 3),
+    groups=st.integers(1, 3),
+    locked=st.sampled_from([1, 1, 2, 3]),
     kind=st.sampled_from(RouterKind),
     work=st.integers(0, 50),
     drafts=st.booleans(),
 )
 def test_events_in_aggregate_give_what_a_fleet_gives(
-    seed: int, lanes: int, kind: RouterKind, work: int, drafts: bool
+    seed: int, groups: int, locked: int, kind: RouterKind, work: int, drafts: bool
 ) -> None:
+    lanes = groups * locked
     drafted = drafted_case(seed)
     case, law = (drafted, drafted.chance) if drafts else (case_of(seed), None)
     chance = random.Random(seed + 1)  # noqa: S311 - not a secret
@@ -76,6 +78,7 @@ def test_events_in_aggregate_give_what_a_fleet_gives(
         front_end=front,
         sessions=sessions,
         observe=lambda place, step: meters[place].take(step),
+        num_locked=locked,
     )
     fleet.run()
     plain = finished_of(fleet.records)
@@ -85,6 +88,7 @@ def test_events_in_aggregate_give_what_a_fleet_gives(
         case.timer,
         sending,
         num_lanes=lanes,
+        num_locked=locked,
         routing=Routing(router=Router(kind, lanes), requests=case.load, sessions=sessions),
         front_end=front,
         chance=law,
