@@ -175,6 +175,27 @@ def test_long_runs_of_lanes_that_step_together(
     same_as_a_fleet(case, Sending(times_ps=[0] * len(load)), fleets, None)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 3), st.integers(1, 6)), min_size=12, max_size=30),
+    groups=st.integers(2, 3),
+    locked=st.integers(1, 2),
+    kind=st.sampled_from([RouterKind.ROUND_ROBIN, RouterKind.LEAST_LOADED]),
+)
+def test_of_answers_that_end_at_once_that_of_the_step_that_began_first_is_heard_first(
+    rows: list[tuple[int, int, int]], groups: int, locked: int, kind: RouterKind
+) -> None:
+    """Turns without a pause: who is heard first sends first, and the router deals in turn."""
+    users = 5
+    load = [Request(arrival_ps=at, prompt_tokens=prompt, output_tokens=answer) for at, prompt, answer in rows]
+    follows = [index - users if index >= users else NOBODY for index in range(len(load))]
+    limits = VllmLimits(max_num_seqs=8, budget_tokens=64, max_model_len=None)
+    case = Case("at once", lambda: VllmScheduler(KvCacheManager(101, 4), limits), load, CoarseTimer())
+    sending = Sending(times_ps=[one.arrival_ps for one in load], follows=follows, pauses_ps=[0] * len(load))
+    fleets = Fleets(groups * locked, locked, kind, list(range(len(load))), FrontEndTimes())
+    same_as_a_fleet(case, sending, fleets, None)
+
+
 def test_the_longest_of_lanes_is_another_in_the_middle_of_a_run() -> None:
     """By hand: 500 cached tokens and one more a step, or 4 times 30 and four more: 1,507 + k against 1,148 + 4 k."""
     load = [Request(arrival_ps=0, prompt_tokens=prompt, output_tokens=300) for prompt in (499, 29, 1, 29, 1, 29, 1, 29)]
