@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 REQUESTS = 2000
 """Counted in a confirmation."""
 _STEPPED_REQUESTS = 200
-"""The same where every step is computed: lanes that step together, and schedulers not known in aggregate."""
+"""The same where every step is computed: by schedulers not known in aggregate."""
 _WARM_TURNS = 1
 _LEAST_TURNS = 3
 _WARM_SHARE = 0.1
@@ -52,7 +52,7 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
     found, seed = item
     rig = field.rig(found.setup)
     policy = _policy(rig)
-    stepped = _is_stepped(rig, policy)
+    stepped = policy is not Policy.VLLM
     counted_requests = _STEPPED_REQUESTS if stepped else REQUESTS
     demand, num_replicas = field.demand, found.num_needed
     if num_replicas > 1 and not demand.as_traced and (stepped or _at_once(demand, found) > REQUESTS):
@@ -133,11 +133,6 @@ def _steps_ahead(rig: Rig, found: Found) -> float:
 
 def _policy(rig: Rig) -> Policy:
     return policies_for(SimulationAsk(), rig.deployment.rules.engine)[0]
-
-
-def _is_stepped(rig: Rig, policy: Policy) -> bool:
-    """Tell whether every step is computed: lanes that step together, and schedulers not known in aggregate."""
-    return policy is not Policy.VLLM or (rig.deployment.parallelism.dp > 1 and rig.deployment.model.has_experts)
 
 
 def unsimulated(found: Found) -> str:

@@ -199,8 +199,8 @@ def _shown(  # noqa: PLR0917 - made in one place
     if stepped:
         notes.append(
             f"{len(stepped)} confirmed plan{'' if len(stepped) == 1 else 's'} with {min(stepped):,} requests alone: "
-            "attention-DP ranks step together, and those of other engines than vLLM are computed step by step, which "
-            "takes long; their percentiles are uncertain"
+            "schedulers of other engines than vLLM are computed step by step, which takes long; their percentiles are "
+            "uncertain"
         )
     shown = {one.setup for one in rest}
     notes += list(dict.fromkeys(why for setup, why in reasons.items() if setup in shown))

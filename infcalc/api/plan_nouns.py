@@ -58,7 +58,7 @@ class Confirmation:
     """Requests longer than the model admits, whatever serves it."""
     trials: tuple[Trial, ...] = ()
     every_step: bool = False
-    """Every step was computed, of fewer requests: lanes that step together, and schedulers not known in aggregate."""
+    """Every step was computed, of fewer requests: by schedulers not known in aggregate."""
 
 
 @frozen

@@ -77,7 +77,7 @@ class Setting:
 def run_of(setting: Setting, load: Load, progress: Progress | None = None) -> Gathered:
     """Return the run of a load; one that Ctrl-C breaks off is marked ``partial``."""
     seating = seating_of(setting)
-    if setting.step_by_step or setting.num_locked > 1 or not is_fast(scheduler_of(setting.policy, seating)):
+    if setting.step_by_step or not is_fast(scheduler_of(setting.policy, seating)):
         return _every_step(setting, load, progress)
 
     def make() -> Scheduler:
@@ -85,7 +85,7 @@ def run_of(setting: Setting, load: Load, progress: Progress | None = None) -> Ga
 
     allowed = allowed_tokens(setting, load)
     columns = _columns(load, allowed)
-    if load.sending.is_open and _is_split(setting):
+    if load.sending.is_open and setting.num_locked == 1 and _is_split(setting):
         return in_aggregate(
             make,
             columns,
@@ -109,6 +109,7 @@ def run_of(setting: Setting, load: Load, progress: Progress | None = None) -> Ga
         setting.timer,
         load.sending,
         num_lanes=setting.num_lanes,
+        num_locked=setting.num_locked,
         routing=routing,
         front_end=setting.front_end,
         chance=setting.chance,

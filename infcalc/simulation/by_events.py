@@ -21,6 +21,8 @@ from infcalc.simulation.chance import AcceptanceChance, summed
 from infcalc.simulation.fast.columns import Load
 from infcalc.simulation.fast.flight import Flight
 from infcalc.simulation.fast.gate import gate_of, reason_of
+from infcalc.simulation.fast.locked import LockedReplicas
+from infcalc.simulation.fast.replica import FastReplica
 from infcalc.simulation.fleet import Rank
 from infcalc.simulation.front_end import FrontEnd, FrontEndTimes
 from infcalc.simulation.gathered import Gathered
@@ -58,6 +60,7 @@ def by_events(
     sending: Sending,
     *,
     num_lanes: int = 1,
+    num_locked: int = 1,
     routing: Routing | None = None,
     front_end: FrontEndTimes | None = None,
     chance: AcceptanceChance | None = None,
@@ -65,19 +68,22 @@ def by_events(
 ) -> Gathered:
     """Serve a load, sent as ``sending`` says, by ``num_lanes`` replicas, each by the rules of a scheduler of ``make``.
 
-    ``routing`` chooses among several; a lone one needs none. Ctrl-C breaks the run off: what happened so far is
+    Those in groups of ``num_locked`` step together, as in a fleet. ``routing`` chooses among several; a lone one needs
+    none. Ctrl-C breaks the run off: what happened so far is
     returned, marked ``partial``. ``chance``: where the schedulers draft, how many drafts of a round are accepted.
 
     Raises:
-        ValueError: the scheduler's rules are not known in aggregate, or nobody routes to several.
+        ValueError: the scheduler's rules are not known in aggregate, nobody routes to several, or groups are not whole.
         AssertionError: a law is broken; never the fault of the requests.
 
     """
     if num_lanes > 1 and routing is None:
         raise ValueError(f"{num_lanes} replicas, and nobody chooses among them")
+    if num_locked < 1 or num_lanes % num_locked:
+        raise ValueError(f"{num_lanes} replicas in groups of {num_locked}")
     everybody = np.arange(len(load))
     lanes = [Lane(make(), load, timer, everybody, chance) for _ in range(num_lanes)]
-    run = _Run(lanes, make(), load, sending, routing, front_end or FrontEndTimes())
+    run = _Run(lanes, make(), load, sending, routing, front_end or FrontEndTimes(), num_locked)
     partial = False
     try:
         run.serve(progress)
@@ -86,6 +92,10 @@ def by_events(
     else:
         run.close()
     return run.gathered(partial=partial)
+
+
+def _group(lanes: list[FastReplica]) -> FastReplica | LockedReplicas:
+    return lanes[0] if len(lanes) == 1 else LockedReplicas(lanes)
 
 
 class _Run:
@@ -99,6 +109,7 @@ class _Run:
         sending: Sending,
         routing: Routing | None,
         front_end: FrontEndTimes,
+        num_locked: int,
     ) -> None:
         told = load.output_tokens if load.allowed_tokens is None else load.allowed_tokens
         answers, allowed, enters = gate_of(scheduler)(load.prompt_tokens, load.output_tokens, told)
@@ -109,6 +120,10 @@ class _Run:
         self._enters: list[bool] = enters.tolist()
         self._scheduler, self._load = scheduler, load
         self._lanes = lanes
+        starts = range(0, len(lanes), num_locked)
+        self._groups = [_group([lane.replica for lane in lanes[start : start + num_locked]]) for start in starts]
+        """What steps on its own."""
+        self._num_locked = num_locked
         self._routing = routing
         self._is_open = sending.is_open
         self._senders = Senders(sending)
@@ -173,33 +188,32 @@ class _Run:
 
     def _advance(self, until_ps: int) -> bool:
         """Compute what nobody can interrupt before a moment; False where everybody is there."""
-        behind = [
-            place for place, lane in enumerate(self._lanes) if lane.replica.now_ps < until_ps and lane.replica.has_work
-        ]
+        behind = [number for number, group in enumerate(self._groups) if group.has_work and group.now_ps < until_ps]
         if not behind:
             return False
         if self._is_open:
-            for place in behind:
-                self._lanes[place].replica.advance(until_ps)
-                self._tell_ends(place, 0, 0)
-        elif len(self._lanes) == 1:
-            self._lanes[0].replica.advance(until_ps, to_an_end=True)
+            for number in behind:
+                self._groups[number].advance(until_ps)
+                self._tell_ends(number, 0, 0)
+        elif len(self._groups) == 1:
+            self._groups[0].advance(until_ps, to_an_end=True)
             self._tell_ends(0, 0, 0)
         else:
-            place = min(behind, key=lambda one: self._lanes[one].replica.now_ps)
-            replica = self._lanes[place].replica
-            begin_ps, num_empty = replica.now_ps, replica.num_empty_steps
-            replica.advance(begin_ps + 1)
-            self._tell_ends(place, begin_ps, replica.num_empty_steps - num_empty)
+            number = min(behind, key=lambda one: self._groups[one].now_ps)
+            group = self._groups[number]
+            begin_ps, num_empty = group.now_ps, group.num_empty_steps
+            group.advance(begin_ps + 1)
+            self._tell_ends(number, begin_ps, group.num_empty_steps - num_empty)
         return True
 
-    def _tell_ends(self, place: int, begin_ps: int, num_empty_steps: int) -> None:
-        """Make events of the new ends of a replica: of steps that end at once, the one that began first goes first."""
-        recorder = self._lanes[place].records
-        for index, end_ps in recorder.ended_since(self._told[place]):
-            self._told[place] += 1
-            order = (begin_ps, num_empty_steps, place, self._told[place])
-            heappush(self._events, (end_ps, Rank.ENDED, order, place, index))
+    def _tell_ends(self, number: int, begin_ps: int, num_empty_steps: int) -> None:
+        """Make events of the new ends of a group: of steps that end at once, the one that began first goes first."""
+        first = number * self._num_locked
+        for place in range(first, first + self._num_locked):
+            for index, end_ps in self._lanes[place].records.ended_since(self._told[place]):
+                self._told[place] += 1
+                order = (begin_ps, num_empty_steps, place, self._told[place])
+                heappush(self._events, (end_ps, Rank.ENDED, order, place, index))
 
     def _push(self, moment_ps: int, rank: Rank, place: int, index: int) -> None:
         self._num_made += 1

@@ -89,11 +89,22 @@ def test_the_fullest_replica_stands_for_a_fleet_that_would_take_long(
     assert said.requests == REQUESTS
 
 
-def test_experts_under_attention_dp_are_simulated_on_one_replica() -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_experts_under_attention_dp_are_simulated_as_others_are(number: int) -> None:
+    """Their ranks step together; that does not make a confirmation long, nor its requests fewer."""
     field = field_of("mixtral-8x7b", requests_per_s=4.0, input_tokens="200", output_tokens="20")
     rig = field.rig(Setup(gpu="h100-sxm5-80gb", ranks=Parallelism(tp=2, dp=2), engine="vllm"))
-    found = found_with(field, rig, 2)
+    found = found_with(field, rig, number)
     said = confirm(field, (found, 0))
     assert said.confirmed
+    assert not said.every_step
+    assert said.requests == REQUESTS
+    assert said.output_tokens_per_s == pytest.approx(4.0 * 20, rel=0.1)
+
+
+def test_schedulers_not_known_in_aggregate_are_simulated_with_fewer_requests() -> None:
+    field = field_of(requests_per_s=4.0, input_tokens="200", output_tokens="20")
+    rig = field.rig(Setup(gpu="h100-sxm5-80gb", ranks=Parallelism(), engine="sglang"))
+    said = confirm(field, (found_with(field, rig, 1), 0))
+    assert said.every_step
     assert said.requests == 200
-    assert said.output_tokens_per_s == pytest.approx(4.0 * 20, rel=0.2)

@@ -20,6 +20,7 @@ from infcalc.api.workload_ask import WorkloadAsk
 from infcalc.errors import FileProblem, InfcalcError, UsageError
 
 SMALL = Ask(models=("llama3-8b",), gpus=("rtx-4090",), num_gpus=1)
+RANKS = Ask(models=("mixtral-8x7b",), gpus=("h100-sxm5-80gb",), num_gpus=4, dp=4, ep=4, weights="fp8")
 BUSY = WorkloadAsk(requests_per_s=12.0, num_requests=250)
 SHARED = replace(BUSY, shared_prefix="num=3,tokens=300,share=0.7")
 
@@ -48,6 +49,25 @@ def test_step_by_step_gives_the_same_figures(load: WorkloadAsk, policy: str, num
     for one, other in pairs:
         assert one.output_tokens_per_s == other.output_tokens_per_s
         assert one.num_waiting == other.num_waiting
+
+
+@pytest.mark.parametrize(
+    ("load", "number"),
+    [
+        (replace(SHARED, num_requests=100), 2),
+        (replace(BUSY, requests_per_s=None, num_clients=24, num_requests=100), 1),
+        (replace(BUSY, requests_per_s=None, num_clients=24, num_requests=100), 2),
+    ],
+    ids=["open, two replicas", "clients", "clients, two replicas"],
+)
+@pytest.mark.parametrize("policy", ["static", "vllm"])
+def test_ranks_that_share_experts_give_the_same_figures_step_by_step(
+    load: WorkloadAsk, number: int, policy: str
+) -> None:
+    asked: dict[str, Any] = {"policy": policy, "num_replicas": number}
+    fast, slow = (ran(load, RANKS, **asked, step_by_step=one) for one in (False, True))
+    assert figures(fast) == figures(slow)
+    assert (fast.num_lanes, fast.completed) == (4 * number, 100)
 
 
 def test_without_anything_it_is_a_stated_load_on_the_reference_deployment() -> None:

@@ -58,21 +58,21 @@ class Drafting(FastReplica):
 
     # Steps
 
-    def _step(self) -> None:
-        chunks = self._decide()
-        num_served, context = self._num_decodes, self._context_tokens
+    in_runs = False
+
+    def end(self, chunks: list[tuple[Flight, int]], step_ps: int) -> None:
+        """Compute a step that was decided: with these chunks, for so long."""
+        num_served, num_before = self._num_decodes, self.num_steps
+        self.now_ps += step_ps
+        self.num_steps = num_before + 1
         if not chunks and not num_served:
-            self.num_steps += 1
             self.num_empty_steps += 1
+            self.idle_ps += step_ps
             return
-        step_ps = self._priced(chunks, num_served, context)
-        num_before = self.num_steps
         held = self.blocks.num_blocks - self.blocks.num_free
         self.most_held_blocks = max(self.most_held_blocks, held)
         self.held_block_ps += held * step_ps
         self.running_ps += len(self.running) * step_ps
-        self.now_ps += step_ps
-        self.num_steps = num_before + 1
         if num_served:
             agenda = self._agenda
             self._context_tokens += int(agenda.growth[agenda.place(num_before)])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from infcalc.simulation.chance import RoundCounts
 from infcalc.simulation.fast.blocks import CountedBlocks
-from infcalc.simulation.fast.decoding import stretch_of
+from infcalc.simulation.fast.decoding import Stretch, stretch_of
 from infcalc.simulation.fast.flight import NEVER, Flight
 from infcalc.simulation.fast.intervals import TIMES_BITS
 from infcalc.simulation.fast.prefixes import PrefixBlocks
@@ -17,6 +17,11 @@ from infcalc.simulation.timing import AffineTimer, Line
 
 SERIAL_BITS = 40
 _SERIAL_MASK = (1 << SERIAL_BITS) - 1
+
+
+Begun: TypeAlias = tuple[list[tuple[Flight, int]] | None, int, int, int]
+"""The chunks of a step (None: it only decodes, as others after it do), how long it takes by itself, how much longer
+each next one, and for how many that holds."""
 
 
 class Listener(Protocol):
@@ -148,6 +153,22 @@ class FastReplica(ABC):
             if to_an_end and self.num_ended > num_ended:
                 return
 
+    # What others who step with it do
+
+    def begin(self, now_ps: int) -> Begun:
+        """Begin a step at ``now_ps``, with others: :meth:`end` or :meth:`run` is what comes of it."""
+        if now_ps > self.now_ps:
+            self.idle_ps += now_ps - self.now_ps
+            self.now_ps = now_ps
+        if self._is_steady() and self.in_runs:
+            first_ps, more_ps, most = self._ahead()
+            return None, first_ps, more_ps, most
+        chunks = self._decide()
+        return chunks, self._priced(chunks, self._num_decodes, self._context_tokens), 0, 1
+
+    in_runs = True
+    """Whether steps that only decode come in runs, each so much longer than the one before."""
+
     # What a policy decides
 
     @abstractmethod
@@ -165,22 +186,23 @@ class FastReplica(ABC):
 
     def _step(self) -> None:
         chunks = self._decide()
-        num_served, context = self._num_decodes, self._context_tokens
+        self.end(chunks, self._priced(chunks, self._num_decodes, self._context_tokens))
+
+    def end(self, chunks: list[tuple[Flight, int]], step_ps: int) -> None:
+        """Compute a step that was decided: with these chunks, for so long."""
+        num_served, num_before = self._num_decodes, self.num_steps
+        self.now_ps += step_ps
+        self.num_steps = num_before + 1
         if not chunks and not num_served:
-            # Blocks were taken back, and nothing else.
-            self.num_steps += 1
+            # Blocks were taken back, and nothing else; it only lasts where others compute meanwhile.
             self.num_empty_steps += 1
+            self.idle_ps += step_ps
             return
-        start_ps = self.now_ps
-        step_ps = self._priced(chunks, num_served, context)
-        num_before = self.num_steps
         held = self.blocks.num_blocks - self.blocks.num_free
         if held > self.most_held_blocks:  # noqa: PLR1730 - faster, here and below
             self.most_held_blocks = held
         self.held_block_ps += held * step_ps
         self.running_ps += len(self.running) * step_ps
-        self.now_ps = start_ps + step_ps
-        self.num_steps = num_before + 1
         self._context_tokens += num_served
         if num_served:
             self._decoded((step_ps, 0, 1 << TIMES_BITS | num_served))
@@ -311,35 +333,45 @@ class FastReplica(ABC):
 
     def _run_steady(self, limit_ps: int) -> None:
         """Compute steps that only decode, up to the first that ends somebody, another line, or ``limit_ps``."""
-        running, key = self.running, self._first_end()
-        num_decodes, context, steps = self._num_decodes, self._context_tokens, self.num_steps
+        first_ps, more_ps, most = self._ahead()
+        self.run(first_ps, more_ps, self.stretch(first_ps, more_ps, most, limit_ps))
+
+    def _ahead(self) -> tuple[int, int, int]:
+        """Return the time of the next step, how much longer each after it takes, and for how many that holds."""
+        num_decodes, context = self._num_decodes, self._context_tokens
         line = self._lines.get(num_decodes)
         if line is None or not line.first_tokens <= context <= line.last_tokens:
             line = self._line(num_decodes, context)
-        most = min((line.last_tokens - context) // num_decodes + 1, (key >> SERIAL_BITS) - steps)
+        most = min((line.last_tokens - context) // num_decodes + 1, (self._first_end() >> SERIAL_BITS) - self.num_steps)
+        return line.base_ps + line.ps_per_token * context, line.ps_per_token * num_decodes, most
+
+    def stretch(self, first_ps: int, more_ps: int, most_steps: int, limit_ps: int) -> Stretch:
+        """Return how many of the next steps, which only decode, begin before ``limit_ps`` with blocks for all."""
         blocks = self.blocks
-        first_ps = line.base_ps + line.ps_per_token * context
-        more_ps = line.ps_per_token * num_decodes
-        count, lasted_ps, taken, held_block_ps = stretch_of(
+        return stretch_of(
             first_ps,
             more_ps,
-            most,
+            most_steps,
             limit_ps - self.now_ps,
             self._residues if self.grows else None,
-            steps,
+            self.num_steps,
             blocks.num_free,
             blocks.num_blocks - blocks.num_free,
         )
+
+    def run(self, first_ps: int, more_ps: int, stretch: Stretch) -> None:
+        """Compute the steps of a stretch."""
+        count, lasted_ps, taken, held_block_ps = stretch
+        num_decodes, blocks = self._num_decodes, self.blocks
         if taken:
             blocks.take(taken)
             held = blocks.num_blocks - blocks.num_free
             if held > self.most_held_blocks:  # noqa: PLR1730
                 self.most_held_blocks = held
         self.held_block_ps += held_block_ps
-        self.running_ps += len(running) * lasted_ps
+        self.running_ps += len(self.running) * lasted_ps
         self.now_ps += lasted_ps
-        self.num_steps = steps + count
-        self._context_tokens = context + count * num_decodes
+        self.num_steps += count
+        self._context_tokens += count * num_decodes
         self._decoded((first_ps, more_ps, count << TIMES_BITS | num_decodes))
-        if count == most:
-            self._end_due()
+        self._end_due()
