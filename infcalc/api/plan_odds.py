@@ -170,7 +170,7 @@ class _Carried:
         found = next((other for other in there.kept if other.name == one.name), None)
         if found is None or found.value_s is None or there.ttft_s is None or there.e2e_s is None:
             return math.inf
-        first = self._law("ttft_s").at(at)
+        first = self._first_factor(there.ttft_s.value, at)
         if one.quantity == "ttft_s":
             return found.value_s * first
         # The rest of a request is at the pace of its tokens.
@@ -182,7 +182,11 @@ class _Carried:
         there = self.rig.at(self.share * self._pace.at(at)) if self.answers(at) else None
         if there is None or there.ttft_s is None:
             return math.inf
-        return there.ttft_s.value * self._law("ttft_s").at(at)
+        return there.ttft_s.value * self._first_factor(there.ttft_s.value, at)
+
+    def _first_factor(self, mean_s: float, at: float) -> float:
+        """Return by what a first token comes later than predicted, so that none comes before its floor."""
+        return max(self._law("ttft_s").at(at), self.run.floors.ttft_s / mean_s) if mean_s > 0 else 1.0
 
     @property
     def _kind(self) -> str:

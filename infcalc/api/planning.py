@@ -395,7 +395,8 @@ def _text(plans: Sequence[Plan], rejected: Sequence[Rejected]) -> str:
     simulated = "closed form alone"
     if best.confirmation is not None:
         simulated = "its queues are confirmed by simulation, on the same clock"
-    told = f"rent {many}{best.gpus_per_replica} x {best.gpu}{price}: {best.certainty}; {simulated}"
+    drafts = f" with {best.method} ({best.num_draft_tokens} drafts)" if best.method is not None else ""
+    told = f"rent {many}{best.gpus_per_replica} x {best.gpu}{drafts}{price}: {best.certainty}; {simulated}"
     return "; ".join((told, *_safest(plans)))
 
 

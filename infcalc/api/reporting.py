@@ -115,7 +115,9 @@ def report(
         command="report",
         results=(result,),
         inputs=_inputs((*parts, own), given_users=not assumed),
-        assumptions=_of_both([note for part in parts for note in part.assumptions], own.assumptions),
+        assumptions=_of_both(
+            [*(note for part in parts for note in part.assumptions), *_drafting(asked)], own.assumptions
+        ),
         # What the deployment's own kind cannot do is in the verdict; its mends are those of a plan for it alone.
         warnings=_of_both(
             [text for part in parts for text in part.warnings], [one for one in own.warnings if one != own.result.text]
@@ -184,6 +186,7 @@ def own_plan(asked: PlanAsk) -> PlanAsk:
         gpus_from=(),
         engines_from=(),
         allow=(),
+        draft=None,
         usd_per_hour=None,
         max_gpus=None,
         num_shown=1,
@@ -258,6 +261,12 @@ def _bands(deployment: Deployment, catalog: Catalog, *, at_rate: bool) -> tuple[
         name, (low, high) = drawn_from(kind, table_of(quantity, at_rate=at_rate))
         found.append(BandLine(quantity=quantity, basis=basis, drawn_from=name, factor_low=low, factor_high=high))
     return tuple(found)
+
+
+def _drafting(asked: PlanAsk) -> tuple[str, ...]:
+    if asked.draft is None:
+        return ()
+    return ("drafting is a choice of the plans on offer: the deployment itself is reviewed without it",)
 
 
 _OF_ONE_PART = frozenset({"context", "contexts", "batches", "concurrency", "load"})

@@ -59,10 +59,11 @@ def _of_deployment(memory: MemoryResult, speed: SpeedResult, own: PlanResult) ->
         else f"{where} serves {who} within the limits with {plan.replicas:,} such replicas ({plan.total_gpus:,} GPUs)"
     )
     told = [served]
-    if plan.ttft_s is not None:
-        told.append(f"first token after {_banded(plan.ttft_s)}")
-    if plan.tpot_s is not None:
-        told.append(f"{_banded(plan.tpot_s)} per token")
+    # Of the fullest replica, as the review shows it: a plan at a rate draws its bands by another rule.
+    if speed.ttft_s is not None:
+        told.append(f"first token after {_banded(speed.ttft_s)}")
+    if speed.tpot_s is not None:
+        told.append(f"{_banded(speed.tpot_s)} per token")
     if plan.usd_per_month is not None:
         told.append(f"{plan.usd_per_month.value:,.0f} USD a month")
     sure = f"{plan.certainty}; {'closed form alone' if plan.confirmation is None else 'confirmed by simulation'}"
@@ -83,7 +84,7 @@ def _of_offer(own: PlanResult, best: PlanResult) -> str:
 
 
 def _same(one: Plan, other: Plan) -> bool:
-    keys = ("gpu", "replicas", "total_gpus", "tp", "pp", "dp", "ep", "weights", "kv_dtype", "engine")
+    keys = ("gpu", "replicas", "total_gpus", "tp", "pp", "dp", "ep", "weights", "kv_dtype", "engine", "method")
     return all(getattr(one, key) == getattr(other, key) for key in keys)
 
 

@@ -12,8 +12,10 @@ from infcalc.cli.options import (
     API_PRICE,
     ARRIVALS,
     CATALOG,
+    COUNTERS,
     DEPLOYMENT,
     DOCUMENT,
+    DRAFTING,
     JUDGING,
     LENGTHS,
     PLANNING,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from infcalc.report.document import Document
 
 _LOAD = tuple(option for option in ARRIVALS if option.name in {"rate", "users", "prefix_hit"})
+_DRAFTING = tuple(option for option in DRAFTING if option.name != "simulate")
 _LIMITS = tuple(option for option in JUDGING if option.name in {"slo", "sweep"})
 OPTIONS = (
     *_LIMITS,
@@ -36,6 +39,8 @@ OPTIONS = (
     *THINKING,
     *LENGTHS,
     *PLANNING,
+    *_DRAFTING,
+    *COUNTERS,
     *SEED,
     *TERMS,
     *API_PRICE,
@@ -46,7 +51,8 @@ OPTIONS = (
 )
 HELP = """One document of one deployment under one load, for a capacity review: verdict, inputs, memory, roofline,
 latency against throughput, plans and prices, bands, sources, and the commands that give each part again. An HTML page
-needs nothing but itself: no network, no script. Exit 3 where it does not fit, 4 where limits are not kept.
+needs nothing but itself: no network, no script. Drafting (--method) is a choice of the plans on offer. Exit 3 where it
+does not fit, 4 where limits are not kept.
 
 Example: infcalc report --output capacity.html
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _WAY_OUT = ("format", "json", "explain", "require")
 _SPLIT = ("gpu", "gpus", "tp", "pp", "dp", "ep", "dcp")
 _CHOICE = ("gpus_from", "engines_from", "allow", "budget", "max_gpus", "from_naive")
+_DRAFTS = ("method", "draft_model", "num_draft_tokens", "acceptance", "accepted", "drafted")
+"""Of the plans on offer alone."""
 _SENT = ("users", "rate", "think_time", "prefix_hit")
 _LENGTHS = ("input_tokens", "output_tokens")
 _PROFILE = ("profile", "peak", "start_up", "min_replicas")
@@ -46,7 +48,7 @@ def reruns(options: Mapping[str, Any], result: ReportResult) -> tuple[Rerun, ...
             _line("estimate", options, _share(options, result), without=("sweep", "slo")),
         ),
         *_curve(options, result),
-        ("plan, as deployed", _line("plan", options, load | _as_deployed(result), without=_CHOICE)),
+        ("plan, as deployed", _line("plan", options, load | _as_deployed(result), without=_CHOICE + _DRAFTS)),
         ("plan, of all on offer", _line("plan", options, load, without=_SPLIT)),
         ("the whole report", _line("report", options, {"output": options.get("output") or "capacity.html"})),
     ]

@@ -37,15 +37,20 @@ def front_chart(points: Sequence[FrontPoint], width: int) -> str:
     lines.append(f"{'':>{_LEFT}}  {low}{high:>{max(1, room - len(low))}}")
     for number, point in enumerate(points[:9], start=1):
         many = f"{point.replicas} x " if point.replicas > 1 else ""
-        split = f"TP {point.tp}" + (f" x PP {point.pp}" if point.pp > 1 else "")
         each = point.total_gpus // point.replicas
         lines.append(
-            f"{'':>{_LEFT}}  {number} {many}{each} x {point.gpu} ({split}): "
+            f"{'':>{_LEFT}}  {number} {many}{each} x {point.gpu} ({', '.join(split_of(point))}): "
             f"{point.usd_per_month:,.0f} USD a month, {format_seconds(point.e2e_s)}"
         )
     if len(points) > 9:  # noqa: PLR2004 - one digit
         lines.append(f"{'':>{_LEFT}}  * {len(points) - 9} more; --json has all")
     return "\n".join(lines)
+
+
+def split_of(point: FrontPoint) -> list[str]:
+    """Return how the GPUs of a replica share the work, and how it drafts."""
+    found = [f"TP {point.tp}"] + ([f"PP {point.pp}"] if point.pp > 1 else [])
+    return found + ([f"{point.method} {point.num_draft_tokens}"] if point.method is not None else [])
 
 
 def _place(value: float, low: float, high: float, cells: int) -> int:

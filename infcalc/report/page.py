@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _WIDTHS = {"wide": 760.0, "narrow": 344.0}
 """That pictures are drawn for: a screen or sheet of paper, and a phone; a style sheet shows one of them."""
-_LONG = 42
-"""Characters from which on a cell is broken into lines."""
+_BROKEN = (("some", 24), ("long", 42))
+"""Characters from which on a cell may be broken into lines, and from which on it is."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Nothing is loaded, whatever a name or source in the document may hold."""
 _LINK = re.compile(r"https?://[^\s<>\"'()]+[^\s<>\"'().,;:]")
@@ -151,7 +151,8 @@ def _table(table: Table) -> Element:
 
 
 def _look(text: str, *, left: bool) -> dict[str, str]:
-    classes = [name for name, wanted in (("text", left), ("long", len(text) > _LONG)) if wanted]
+    lengths = [name for name, most in _BROKEN if len(text) > most]
+    classes = [*(["text"] if left else []), *lengths[-1:]]
     return {"class_": " ".join(classes)} if classes else {}
 
 

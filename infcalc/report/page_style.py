@@ -20,6 +20,7 @@ LIGHT: Final = {
     "bad-ground": "#fdeaea",
     "alert": "#c4302b",
     "rest": "#c3cad3",
+    "band": ".17",
 }
 DARK: Final = {
     "page": "#12161c",
@@ -35,6 +36,7 @@ DARK: Final = {
     "bad-ground": "#401a1a",
     "alert": "#ff7a73",
     "rest": "#5a6572",
+    "band": ".34",
 }
 
 
@@ -65,7 +67,7 @@ _SHEET = """
 html{scroll-behavior:smooth;-webkit-text-size-adjust:100%}
 body{margin:0;background:var(--page);color:var(--text);
  font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans","DejaVu Sans",sans-serif}
-header,main,footer{max-width:63rem;margin:0 auto;padding:0 1.5rem}
+header,main,footer{max-width:74rem;margin:0 auto;padding:0 1.5rem}
 header{padding-top:2.5rem}
 h1{font-size:1.9rem;line-height:1.2;margin:0 0 1rem;letter-spacing:-.01em;overflow-wrap:anywhere}
 h2{font-size:1.35rem;line-height:1.3;margin:0 0 .9rem;padding-top:1.9rem}
@@ -84,7 +86,7 @@ dl.facts{display:grid;grid-template-columns:max-content 1fr;gap:.3rem 1.2rem;mar
 .bad{color:var(--bad);background:var(--bad-ground)}
 nav ul{display:flex;flex-wrap:wrap;gap:.25rem 1.1rem;list-style:none;padding:0;margin:0;max-width:none}
 #verdict>p{font-size:1.08rem}
-.tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(12.5rem,1fr));gap:.8rem;margin:0 0 1.6rem}
+.tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(10.5rem,1fr));gap:.8rem;margin:0 0 1.6rem}
 dl.tile{margin:0;background:var(--panel);border:1px solid var(--line);border-radius:8px;padding:.8rem 1rem}
 .tile dt{color:var(--soft);font-size:.85rem}
 .tile dd{margin:0}
@@ -95,11 +97,12 @@ figcaption{color:var(--soft);font-size:.88rem;max-width:46rem;margin-top:.4rem}
 .scroll{overflow-x:auto;margin:0 0 1.8rem}
 .scroll:focus-visible{outline:2px solid var(--link);outline-offset:2px}
 table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums;line-height:1.4;min-width:50%}
-th,td{padding:.35rem .65rem;text-align:right;vertical-align:top;border-bottom:1px solid var(--line)}
+th,td{padding:.35rem .6rem;text-align:right;vertical-align:top;border-bottom:1px solid var(--line)}
 th:first-child,td:first-child{padding-left:.2rem}
 thead th{border-bottom:2px solid var(--line);color:var(--soft);font-weight:600;vertical-align:bottom}
 .text{text-align:left}
 td{white-space:nowrap}
+td.some{white-space:normal;min-width:9.5rem}
 td.long{white-space:normal;min-width:14rem;max-width:34rem;overflow-wrap:anywhere}
 .lines p{margin:0 0 .2rem;font-size:.9rem;color:var(--soft)}
 pre{margin:0 0 1rem;padding:.7rem .9rem;background:var(--panel);border:1px solid var(--line);border-radius:6px;
@@ -115,7 +118,7 @@ svg .grid{stroke:var(--grid);stroke-width:1}
 svg .axis{stroke:var(--soft);stroke-width:1.2}
 svg .guide{stroke:var(--soft);stroke-width:1;stroke-dasharray:2 3}
 svg .roof{stroke:var(--text);stroke-width:2.2;fill:none;stroke-linejoin:round}
-svg .band{fill:var(--s0);fill-opacity:.17;stroke:var(--s0);stroke-opacity:.45;stroke-width:1}
+svg .band{fill:var(--s0);fill-opacity:var(--band);stroke:var(--s0);stroke-opacity:.45;stroke-width:1}
 svg .limit{stroke:var(--alert);stroke-width:1.6;stroke-dasharray:7 4}
 svg .alert{stroke:var(--alert);stroke-width:2;fill:none}
 svg .ring{fill:none;stroke:var(--text);stroke-width:1.8}
@@ -154,7 +157,7 @@ table{font-size:7.6pt;min-width:0}
 thead{display:table-header-group}
 th,td{padding:.18rem .4rem}
 td.text{white-space:normal}
-td.long{min-width:0;max-width:none}
+td.some,td.long{min-width:0;max-width:none}
 .wide{display:block}
 .narrow{display:none}
 a{color:inherit;text-decoration:none}

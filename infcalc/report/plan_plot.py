@@ -50,7 +50,7 @@ def plot_plan(answer: Answer[PlanResult], path: str) -> None:
         if front:
             label = joined(name, "the front: no plan is both cheaper and quicker")
             axes.plot(*zip(*front, strict=True), marker="o", drawstyle="steps-post", label=label, **line(style))
-        told = [f"{point.total_gpus} x {point.gpu}" for point in result.front]
+        told = [f"{one.total_gpus} x {one.gpu}" + (f" {one.method}" if one.method else "") for one in result.front]
         labels += [(text, *place) for text, place in zip(told, front, strict=True)]
     axes.set_xscale("log")
     axes.set_yscale("log")

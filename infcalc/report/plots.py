@@ -240,7 +240,8 @@ def plot_speculate(answer: Answer[SpeculateResult], path: str) -> None:
         fits = max((load.sequences_without for load in result.full_load), default=0)
         if fits:
             told = joined(f"memory admits {fits:,}", name)
-            axes.axvline(fits, linewidth=1, label=told, **line(Style(colour=INK, dash=dash, hatch="")))
+            # Upright lines are dotted where the level one of plain decoding is solid.
+            axes.axvline(fits, linewidth=1.2, label=told, **line(Style(colour=INK, dash=dash or DASHES[2], hatch="")))
     axes.set_xscale("log", base=2)
     axes.axhline(1, color=INK, linewidth=1.2, label="plain decoding")
     _ticks(axes, sorted({point.batch for result in answer.results for point in result.by_batch}))

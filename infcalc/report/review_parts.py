@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from infcalc.report.bar import memory_bar as bar_of_letters
 from infcalc.report.chart import roof_of, roofline_chart
 from infcalc.report.document import Command, Commands, Passage, Picture, Points
-from infcalc.report.front_chart import front_chart
+from infcalc.report.front_chart import front_chart, split_of
 from infcalc.report.svg.load_curve import Limit, Shown, load_curve
 from infcalc.report.svg.memory_bar import memory_bar
 from infcalc.report.svg.price_front import price_front
@@ -170,23 +170,29 @@ def plans(answer: Answer[ReportResult]) -> tuple[Block, ...]:
     own = plan_view.view(_part(answer, "plan", result.as_deployed))
     best = plan_view.view(_part(answer, "plan", result.plan))
     found: list[Block] = [_passage(f"As deployed: {own.verdict}"), *_chosen(result.as_deployed)]
-    ranking, *others = own.tables
-    if ranking.rows:
-        found.append(replace(ranking, title="As deployed, with as many replicas as the load takes"))
-    found += [replace(table, title=f"As deployed: {table.title}") for table in others if table.rows]
+    ranked = len(result.as_deployed.plans[:1])
+    replicas = "As deployed, with as many replicas as the load takes"
+    found += [replace(ranking, title=replicas) for ranking in own.tables[:ranked]]
+    found += [replace(one, title=f"As deployed: {_small(one.title)}") for one in own.tables[ranked:] if one.rows]
     found += [_passage(f"On offer: {best.verdict}"), *_chosen(result.plan)]
     if result.plan.front:
         found += [_front_picture(result), _front(result.plan.front)]
     return (*found, *_shown(best.tables))
 
 
+def _small(title: str) -> str:
+    return title[:1].lower() + title[1:]
+
+
 def _chosen(result: PlanResult) -> list[Block]:
-    """Return what binds the best plan, and how it is started."""
-    if not result.plans:
-        return []
-    best = result.plans[0]
-    line = Command(purpose="To start it:", line=best.launch_command)
-    return [_passage(f"What binds it: {best.binding_constraint}"), Commands(commands=(line,))]
+    """Return what binds the best plan, how it is started, and what drafting and the prefix cache are worth."""
+    found: list[Block] = []
+    if result.plans:
+        best = result.plans[0]
+        line = Command(purpose="To start it:", line=best.launch_command)
+        found += [_passage(f"What binds it: {best.binding_constraint}"), Commands(commands=(line,))]
+    told = (*plan_view.unlikely(result), *(one.text for one in result.options))
+    return [*found, Points(texts=told)] if told else found
 
 
 def _front_picture(result: ReportResult) -> Picture:
@@ -219,7 +225,7 @@ def _front(points: tuple[FrontPoint, ...]) -> Table:
             {
                 "number": number,
                 "what": f"{one.replicas} x {one.total_gpus // one.replicas} x {one.gpu}",
-                "split": f"TP {one.tp}" + (f"  PP {one.pp}" if one.pp > 1 else ""),
+                "split": "  ".join(split_of(one)),
                 "precision": f"{one.weights}/{one.kv_dtype}",
                 "usd_per_month": round(one.usd_per_month),
                 "e2e_s": one.e2e_s,

@@ -145,6 +145,7 @@ CASES = {
     "another sweep": ("-m", "llama3-8b", "-g", "h100", "--sweep", "tp=1,2,4,3", "--rate", "4", "--allow", "fp8"),
     "a price and a budget": ("--price", "2.5", "--budget", "90000/month", "--api-price", "in=0.5,out=1.5"),
     "too large": ("-n", "1"),
+    "drafting": ("-m", "llama3.1-8b", "-g", "h100", "-n", "1", "--users", "20", "--method", "eagle3"),
 }
 
 
@@ -169,6 +170,18 @@ def test_each_part_can_be_had_again_by_its_own_command(capsys: Capture, name: st
                 assert found == result[key]
     parts = [one["part"].partition(",")[0] for one in result["reruns"]]
     assert set(parts) == {"memory", "roofline", "estimate", "plan", "the whole report"}
+
+
+def test_drafting_and_the_prefix_cache_are_choices_of_the_plans_on_offer_alone(capsys: Capture) -> None:
+    ran = infcalc(capsys, "report", *QUICK, *CASES["drafting"], "--prefix-hit", "0.5")
+    assert ran.code == 0, ran.err
+    assert "\n- drafting is a choice of the plans on offer: the deployment itself is reviewed without it\n" in ran.out
+    own, offered = ran.out.partition("## Plans and prices\n")[2].split("\nOn offer: ")
+    assert "eagle3" not in own
+    assert "\n- prefix-cache: " in own
+    assert "\n- speculation: 1 x h100-sxm5-80gb (eagle3, " in offered
+    assert "rent 1 x h100-sxm5-80gb with eagle3 (" in ran.out
+    assert "  eagle3 " in offered
 
 
 def again(capsys: Capture, command: list[str]) -> dict[str, Any]:

@@ -171,6 +171,15 @@ def test_who_cannot_see_it_is_told(name: str) -> None:
     assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
+def test_long_cells_may_be_broken_and_short_ones_are_not() -> None:
+    tree = ET.fromstring(page_of("users").removeprefix("<!doctype html>"))  # noqa: S314 - our own page
+    looks: dict[str, set[int]] = {"": set(), "some": set(), "long": set()}
+    for cell in tree.iter("td"):
+        (look,) = {*(cell.attrib.get("class") or "").split()} & looks.keys() or {""}
+        looks[look].add(len("".join(cell.itertext())))
+    assert max(looks[""]) <= 24 < min(looks["some"]) <= max(looks["some"]) <= 42 < min(looks["long"])
+
+
 def test_every_colour_of_the_page_has_a_name_and_every_class_of_a_drawing_a_look() -> None:
     text = page_of("too slow") + page_of("users")
     (sheet,) = re.findall(r"<style>(.*?)</style>", page_of("users"), re.DOTALL)

@@ -151,6 +151,31 @@ def test_what_is_good_and_what_is_not_stands_first() -> None:
     assert statuses("too slow") == [("fits", True), ("limits not kept", False), ("no plan on offer", False)]
 
 
+def test_only_a_ranking_is_called_one_of_replicas() -> None:
+    ranked = "As deployed, with as many replicas as the load takes"
+    titles = {name: [table.title for table in tables(review(review_of(name)))] for name in ("users", "too large")}
+    assert ranked in titles["users"]
+    assert ranked not in titles["too large"]
+    assert "As deployed: rejected, by reason, with the nearest of each" in titles["too large"]
+
+
+def test_times_of_the_verdict_have_the_bands_of_the_figures_below_it() -> None:
+    for name in ("users", "rate"):
+        speed = review_of(name).result.estimate
+        for figure in (speed.ttft_s, speed.tpot_s):
+            assert figure is not None
+            band = f"{format_seconds(figure.value)} ({format_seconds(figure.low)} to {format_seconds(figure.high)})"
+            assert band in review_of(name).result.verdict[0]
+
+
+def test_plans_that_only_the_good_end_of_the_band_keeps_are_named() -> None:
+    answer = review_of("users")
+    plans = tuple(replace(one, only_optimistic=True) for one in answer.result.plan.plans[:1])
+    result = replace(answer.result, plan=replace(answer.result.plan, plans=plans))
+    said = "plan 1: all limits are kept only at the good end of the band"
+    assert said in as_markdown(review(replace(answer, results=(result,))))
+
+
 def test_bands_name_their_basis() -> None:
     (_, measured), (_, foreign) = (sections(name)["bands"].blocks for name in ("users", "unmeasured"))
     assert isinstance(measured, Table)

@@ -39,7 +39,7 @@ def price_front(points: Sequence[FrontPoint], own: Plan | None, sheet: Sheet) ->
         Label(
             x=at[0],
             y=at[1],
-            text=f"{number}" if sheet.narrow else f"{number}: {one.total_gpus} x {one.gpu}",
+            text=f"{number}" if sheet.narrow else f"{number}: {_named(one)}",
             short=f"{number}",
         )
         for number, (one, at) in enumerate(zip(points, places, strict=True), start=1)
@@ -61,6 +61,11 @@ def _where(own: Plan | None) -> tuple[float, float] | None:
     if own is None or own.usd_per_month is None or own.e2e_s is None:
         return None
     return own.usd_per_month.value, own.e2e_s.value
+
+
+def _named(one: FrontPoint) -> str:
+    drafts = f" {one.method} {one.num_draft_tokens}" if one.method is not None else ""
+    return f"{one.total_gpus} x {one.gpu}{drafts}"
 
 
 def _stairs(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -182,20 +182,24 @@ def _alternatives(result: PlanResult, name: str) -> Table:
 
 
 def _findings(result: PlanResult) -> list[str]:
-    found = []
+    found = unlikely(result)
     if result.plans:
         best = result.plans[0]
-        unlikely = [str(number) for number, one in enumerate(result.plans, start=1) if one.only_optimistic]
-        if unlikely:
-            noun = "plan" if len(unlikely) == 1 else "plans"
-            found.append(
-                f"{noun} {', '.join(unlikely)}: all limits are kept only at the good end of the band "
-                "(sure is below one in two)"
-            )
         found.append(f"binding: {best.binding_constraint}")
         found.append(f"to start it: {best.launch_command}")
     found += [one.text for one in result.options]
     return found
+
+
+def unlikely(result: PlanResult) -> list[str]:
+    """Return what is to be said of plans that keep all limits only at the good end of the band."""
+    numbers = [str(number) for number, one in enumerate(result.plans, start=1) if one.only_optimistic]
+    if not numbers:
+        return []
+    noun = "plan" if len(numbers) == 1 else "plans"
+    return [
+        f"{noun} {', '.join(numbers)}: all limits are kept only at the good end of the band (sure is below one in two)"
+    ]
 
 
 def _data(answer: Answer[PlanResult]) -> Table:
