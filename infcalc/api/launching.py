@@ -15,7 +15,7 @@ from infcalc.api.ledger import deployment_ledger, with_admitted_sequences
 from infcalc.api.sizing import startable
 from infcalc.engines.launch import scripts
 from infcalc.engines.launch.containers import image_gap, is_path
-from infcalc.engines.launch.kserve import kserve_gap, kserve_object
+from infcalc.engines.launch.kserve import kserve_gap, kserve_objects
 from infcalc.engines.launch.manifests import kubernetes_gap, kubernetes_objects
 from infcalc.engines.launch.server import server, shell_text
 from infcalc.engines.launch.spec import Drafter, Drafting, LaunchSpec, Role
@@ -418,7 +418,7 @@ def _files(
             text = _manifests([_with_texts(one) for one in kubernetes_objects(specs)])
             return [LaunchFile(name="kubernetes.yaml", target=target, content=text)], ""
         case Target.KSERVE:
-            text = _manifests([kserve_object(specs)])
+            text = _manifests([_with_texts(one) for one in kserve_objects(specs)])
             return [LaunchFile(name="kserve.yaml", target=target, content=text)], ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from typing import TYPE_CHECKING
 
@@ -126,7 +127,9 @@ def _safe_number(field: Field, rig: Rig, found: Found) -> tuple[int | None, str]
     if number is not None:
         return number, ""
     worst, value_s = max(far_s(rig, rig.share(most)), key=lambda pair: pair[1] / pair[0].limit_s)
-    return None, f"{worst.name} may be {format_seconds(value_s)} even with {most}"
+    # A server at the slow end of the band may not answer its part of a rate at all.
+    until = "without end" if math.isinf(value_s) else format_seconds(value_s)
+    return None, f"{worst.name} may be {until} even with {most}"
 
 
 def _certainty(found: Found, share: float, number: int | None, unsafe: str) -> str:
@@ -277,6 +280,7 @@ def rejected_of(refusal: Refusal, own_weights: str, own_kv: str) -> Rejected:
         miss_fraction=refusal.miss_fraction,
         only_optimistic=refusal.optimistic,
         nearest_change=refusal.change,
+        change_suffices=refusal.suffices,
     )
 
 

@@ -113,7 +113,9 @@ def judged(field: Field, found: Sequence[Found], asked: PlanAsk, confirm: Confir
             after = _after(field, one, item, told)
             order[order.index(one)] = after
             if not told.confirmed:
-                missed.append(_refused(item, told, after.known))
+                missed.append(_refused(item, told))
+    known = {one.setting.setup: one.known for one in order}
+    missed = [_mended(field, one, known[one.setup]) for one in missed]
     return _shown(field, order, [one for one in found if one.setup in reasons], missed, asked, num_simulated, reasons)
 
 
@@ -138,11 +140,10 @@ def _after(field: Field, one: _Candidate, item: Found, said: Confirmation) -> _C
     return replace(one, known=known, setting=setting, trials=trials)
 
 
-def _refused(one: Found, said: Confirmation, known: Seeking) -> Refusal:
+def _refused(one: Found, said: Confirmation) -> Refusal:
     worst = max(
         (item for item in said.slo if not item.met), key=lambda item: (item.value_s or 0) / item.limit_s, default=None
     )
-    wanted = known.num_above or (None if known.over else known.next)
     return Refusal(
         setup=one.setup,
         kind=Miss.SIMULATION,
@@ -151,8 +152,16 @@ def _refused(one: Found, said: Confirmation, known: Seeking) -> Refusal:
         limit=None if worst is None else worst.limit_s,
         value=None if worst is None else worst.value_s,
         num_replicas=one.num_replicas,
-        change="" if wanted is None else f"{wanted + one.num_replicas - one.num_needed} replicas",
     )
+
+
+def _mended(field: Field, one: Refusal, known: Seeking) -> Refusal:
+    """Return what missed with the replicas that were confirmed in the end, or else with those to try next."""
+    number = known.num_above or (None if known.over else known.next)
+    if number is None:
+        return one
+    change = f"{number + field.num_spare} replicas"
+    return replace(one, change=change, suffices=known.num_above is not None)
 
 
 def _shown(  # noqa: PLR0917 - made in one place

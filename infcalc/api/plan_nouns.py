@@ -143,6 +143,8 @@ class Rejected:
     miss_fraction: float | None
     only_optimistic: bool
     nearest_change: str
+    change_suffices: bool
+    """In closed form it passes with the change alone; else that is a first step, and other limits may follow."""
 
 
 @frozen

@@ -9,15 +9,14 @@ from infcalc.api.costing import rent_of
 from infcalc.api.figures import scaled
 from infcalc.api.offer import Figure
 from infcalc.api.plan_demand import DemandKind
-from infcalc.api.plan_odds import hopeful
+from infcalc.api.plan_refusals import refused, unfit
 from infcalc.api.plan_rig import Rig
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 from infcalc.planning.nouns import Goal, Miss, Refusal
-from infcalc.planning.replicas import least_kept, most_kept, shares
+from infcalc.planning.replicas import most_kept, shares
 from infcalc.planning.search import best_number, order_of
 from infcalc.spec.efficiency import Basis
-from infcalc.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from infcalc.api.costing import Rent, Terms
@@ -144,12 +143,12 @@ def weigh(field: Field, setup: Setup) -> Weighed:
         refusal = Refusal(setup=setup, kind=kind, reason=problem.message, change=problem.hint or "")
         return Weighed(found=None, refusal=refusal, num_candidates=number)
     if rig.missing_bytes:
-        return Weighed(found=None, refusal=_unfit(rig), num_candidates=number)
+        return Weighed(found=None, refusal=unfit(rig), num_candidates=number)
     if most < 1:
-        return Weighed(found=None, refusal=_dear(field, rig, _least(rig, field)), num_candidates=1)
+        return Weighed(found=None, refusal=refused(field, rig, most), num_candidates=1)
     if field.demand.kind is DemandKind.CAPACITY:
         found = _at_capacity(field, rig, most)
-        why = None if found is not None else _missed(field, rig, 1, None)
+        why = None if found is not None else refused(field, rig, most)
         return Weighed(found=found, refusal=why, num_candidates=number)
     best = best_number(
         field.goal,
@@ -160,7 +159,7 @@ def weigh(field: Field, setup: Setup) -> Weighed:
     )
     if best is not None:
         return Weighed(found=found_with(field, rig, best), refusal=None, num_candidates=number)
-    return Weighed(found=None, refusal=_refused(field, rig, most), num_candidates=number)
+    return Weighed(found=None, refusal=refused(field, rig, most), num_candidates=number)
 
 
 def found_with(field: Field, rig: Rig, number: int) -> Found:
@@ -235,114 +234,3 @@ def _sum(figures: list[Figure]) -> Figure:
 
 def _delay_s(point: Point) -> float:
     return point.e2e_s.value if point.e2e_s is not None else _TOO_SLOW
-
-
-# Why there is none ---------------------------------------------------------------------------------------------------
-
-
-def _unfit(rig: Rig) -> Refusal:
-    gpu, missing = rig.deployment.gpu, rig.missing_bytes
-    usable = gpu.cuda_total_bytes
-    total = rig.load.total_tokens
-    return Refusal(
-        setup=rig.setup,
-        kind=Miss.MEMORY,
-        reason=f"{format_bytes(missing)} per GPU are missing for one request of {total:,} tokens",
-        quantity="needed_bytes_per_gpu",
-        limit=float(usable),
-        value=float(usable + missing),
-        change=f"twice the GPUs (TP {rig.setup.ranks.tp * 2}), or narrower weights or KV (--allow fp8)",
-    )
-
-
-def _least(rig: Rig, field: Field) -> int | None:
-    return least_kept(lambda number: rig.with_replicas(number).meets, 1, field.most_useful())
-
-
-def _refused(field: Field, rig: Rig, most: int) -> Refusal:
-    """Return why no number of replicas up to ``most`` will do: money or GPUs where more would, else a limit."""
-    if most < field.most_useful():
-        needed = _least(rig, field)
-        if needed is not None:
-            return _dear(field, rig, needed)
-    return _missed(field, rig, rig.share(most), most)
-
-
-def _dear(field: Field, rig: Rig, needed: int | None) -> Refusal:
-    """Return that the replicas which would keep all limits are too many GPUs, or too much money."""
-    setup = rig.setup
-    number = (needed or 1) + field.num_spare
-    gpus, rent = number * setup.num_gpus, field.rent(setup)
-    noun, keep = ("1 GPU", "keeps") if gpus == 1 else (f"{gpus:,} GPUs", "keep")
-    if field.most_gpus is not None and gpus > field.most_gpus:
-        return Refusal(
-            setup=setup,
-            kind=Miss.GPUS,
-            reason=f"{noun} {keep} all limits, {field.most_gpus:,} are allowed",
-            quantity="num_gpus",
-            limit=float(field.most_gpus),
-            value=float(gpus),
-            num_replicas=number,
-            change=f"--max-gpus {gpus}",
-        )
-    budget = field.most_usd_per_hour or 0.0
-    usd = math.nan if rent is None else rent.usd_per_hour * gpus
-    return Refusal(
-        setup=setup,
-        kind=Miss.BUDGET,
-        reason=f"{noun} for {usd:,.2f} USD/h {keep} all limits, the budget is {budget:,.2f} USD/h",
-        quantity="usd_per_hour",
-        limit=budget,
-        value=usd,
-        num_replicas=number,
-        change=f"--budget {math.ceil(usd * 100) / 100:g}/h",
-    )
-
-
-def _missed(field: Field, rig: Rig, share: float, most: int | None) -> Refusal:
-    """Return which limit is missed most by the most replicas."""
-    point, setup = rig.at(share), rig.setup
-    count = "" if most is None else f" with {most:,} replica{'' if most == 1 else 's'}"
-    if not point.stable:
-        demand = field.demand
-        share = point.requests_per_s.value
-        wanted = demand.planned_per_s / (most or 1)
-        return Refusal(
-            setup=setup,
-            kind=Miss.LOAD,
-            reason=f"at most {share:.3g} of {wanted:.3g} requests per s are answered by a replica{count}",
-            quantity="requests_per_s",
-            limit=wanted,
-            value=share,
-            num_replicas=most,
-            change=f"{math.ceil(demand.planned_per_s / share) if share else 0} replicas at least",
-            optimistic=point.requests_per_s.high >= wanted,
-        )
-    missed = [one for one in point.kept if not one.met]
-    worst = max(missed, key=lambda one: (one.value_s or _TOO_SLOW) / one.limit_s)
-    value = worst.value_s if worst.value_s is not None else math.inf
-    text = f"{worst.name} is {format_seconds(value)}{count}, the limit {format_seconds(worst.limit_s)}"
-    optimistic = hopeful(rig, share)
-    if optimistic:
-        text += "; only at the optimistic end of the band it is kept"
-    relaxed = ",".join(f"{one.name}={_rounded_up(one.value_s or math.inf)}" for one in missed)
-    return Refusal(
-        setup=setup,
-        kind=Miss.OBJECTIVE,
-        reason=text,
-        quantity=worst.name,
-        limit=worst.limit_s,
-        value=value,
-        num_replicas=most,
-        change=f"--slo {relaxed}",
-        optimistic=optimistic,
-    )
-
-
-def _rounded_up(seconds: float) -> str:
-    """Return a time to two digits, not below what it is, as --slo takes it."""
-    if not math.isfinite(seconds):
-        return "unbounded"
-    milli = seconds * 1000
-    unit = 10 ** max(0, math.floor(math.log10(milli)) - 1) if milli >= 1 else 0.1
-    return f"{math.ceil(milli / unit - 1e-9) * unit:g}ms"

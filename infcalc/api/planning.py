@@ -20,6 +20,7 @@ from infcalc.api.plan_nouns import PlanResult, RejectedGroup
 from infcalc.api.plan_options import options_of
 from infcalc.api.plan_pool import over_cores
 from infcalc.api.plan_pools import alternatives_of
+from infcalc.api.plan_refusals import mended
 from infcalc.api.plan_search import Field, weigh
 from infcalc.errors import UsageError
 from infcalc.planning.nouns import Goal, Miss, Refusal, Setup
@@ -203,6 +204,7 @@ def _planned(
         replace(one, confirmation=confirmation, on_front=(base.setup, base.num_replicas) in on_front)
         for one, confirmation, base in zip(details, told_by.confirmations, chosen, strict=True)
     )
+    refusals = mended(refusals, (one.setup for one in found))
     own = _own_words(field)
     rejected = tuple(sorted((rejected_of(one, *own) for one in refusals), key=_nearness))
     means, given = _lengths(field, offered)
@@ -380,12 +382,15 @@ def _text(plans: Sequence[Plan], rejected: Sequence[Rejected]) -> str:
         near = [one for one in rejected if one.nearest_change]
         if not near:
             return "nothing on offer serves this load"
-        one = next((one for one in near if one.kind is not Miss.PRICE), near[0])
+        # What one change lets pass is nearer than what takes several.
+        one = min(
+            near, key=lambda one: (one.kind is Miss.PRICE, not one.change_suffices, one.nearest_change.count("--"))
+        )
         if one.kind is Miss.PRICE:
             return f"nothing on offer can be compared: {one.reason} (mend: {one.nearest_change})"
         return (
             f"nothing on offer keeps all limits; nearest: {one.gpus_per_replica} x {one.gpu}, {one.reason} "
-            f"(mend: {one.nearest_change})"
+            f"(mend{', in closed form' if one.change_suffices else ', as a first step'}: {one.nearest_change})"
         )
     best = plans[0]
     many = f"{best.replicas} x " if best.replicas > 1 else ""

@@ -82,7 +82,9 @@ class Refusal:
     value: float | None = None
     num_replicas: int | None = None
     change: str = ""
-    """The nearest change that would make it pass."""
+    """The nearest change that would make it pass, or a first step."""
+    suffices: bool = False
+    """The search lets it pass with the change alone; else other limits may follow."""
     optimistic: bool = False
     """At the good end of its band it would pass."""
 

@@ -160,7 +160,7 @@ def test_a_file_of_several_targets_is_told_with_the_first() -> None:
     ask = Ask(models=("llama3.1-8b",), gpus=("h100",), tp=1, kv_dtypes=("fp8",), engine="tensorrt-llm")
     told = {file.name: file.target for file in launch(ask).result.files}
     assert told["config.yaml"] == told["serve.sh"] == "shell"
-    assert list(told) == ["serve.sh", "config.yaml", "serve.py", "docker.sh", "kubernetes.yaml"]
+    assert list(told) == ["serve.sh", "config.yaml", "serve.py", "docker.sh", "kubernetes.yaml", "kserve.yaml"]
 
 
 def test_reasons_hold_the_numbers_of_the_ledger() -> None:
@@ -256,6 +256,33 @@ def test_kserve_services_hold_ranks_as_fields_and_the_rest_as_arguments() -> Non
         assert "--port" not in arguments
         read += 1
     assert read > 100
+
+
+@pytest.mark.parametrize("engine", ["sglang", "tensorrt-llm"])
+def test_kserve_services_of_other_engines_are_the_pods_of_their_deployments(engine: str) -> None:
+    """But for the name of the container, which KServe looks for; without a service for pairs and several machines."""
+    read = with_config = 0
+    for result in launches(engine):
+        text, plain_text = file_of(result, "kserve.yaml"), file_of(result, "kubernetes.yaml")
+        several = "LeaderWorkerSet" in (plain_text or "")
+        if plain_text is None or several or result.num_prefill_replicas:
+            assert text is None
+            continue
+        assert text is not None
+        *configs, service = yaml.safe_load_all(text)
+        objects: list[dict[str, Any]] = list(yaml.safe_load_all(plain_text))
+        deployment = next(one for one in objects if one["kind"] == "Deployment")["spec"]
+        assert configs == [one for one in objects if one["kind"] == "ConfigMap"]
+        assert (service["apiVersion"], service["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
+        predictor = service["spec"]["predictor"]
+        assert predictor.pop("minReplicas") == predictor.pop("maxReplicas") == deployment["replicas"]
+        assert [one["name"] for one in predictor["containers"]] == ["kserve-container"]
+        predictor["containers"][0]["name"] = deployment["template"]["spec"]["containers"][0]["name"]
+        assert predictor == deployment["template"]["spec"]
+        read += 1
+        with_config += bool(configs)
+    assert read > 20
+    assert (with_config > 0) is (engine == "tensorrt-llm")
 
 
 HOSTILE = (

@@ -80,7 +80,8 @@ def test_the_least_number_is_found_in_few_simulations(times: float) -> None:
     assert [trial.replicas for trial in confirmation.trials] == [number for _, number in simulator.asked]
     missed = [one.num_replicas for one in result.missed]
     assert all(number is not None and number < wanted for number in missed)
-    assert all(one.kind is Miss.SIMULATION and one.change for one in result.missed)
+    assert all(one.kind is Miss.SIMULATION and one.suffices for one in result.missed)
+    assert all(one.change == f"{wanted} replicas" for one in result.missed)
     if missed:
         assert str(max(number for number in missed if number is not None)) in confirmation.text
 

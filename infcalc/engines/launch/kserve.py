@@ -1,8 +1,13 @@
-"""A launch as a KServe LLMInferenceService (``serving.kserve.io/v1alpha2``): vLLM behind the router of llm-d.
+"""A launch as a service of KServe: vLLM behind the router of llm-d, other engines as a container of their own.
 
-The top level decodes; ``prefill`` makes a disaggregated pair. What has a field of its own stands there; other options
-of the engine travel in the variable ``VLLM_ADDITIONAL_ARGS``, quoted for the shell that reads it.
+vLLM is an LLMInferenceService (``serving.kserve.io/v1alpha2``). The top level decodes; ``prefill`` makes a
+disaggregated pair. What has a field of its own stands there; other options of the engine travel in the variable
+``VLLM_ADDITIONAL_ARGS``, quoted for the shell that reads it.
 Source: KServe LLMInferenceService v1alpha2, commit aaac4e29.
+
+Other engines are an InferenceService (``serving.kserve.io/v1beta1``) with the pod of the plain manifest, kept up as a
+Deployment, without Knative: newer versions call that mode Standard, and take the older name too.
+Source: KServe 0.16, ``pkg/constants/constants.go`` (``LegacyRawDeployment``); v1beta1 custom predictors.
 """
 
 from __future__ import annotations
@@ -11,8 +16,8 @@ import re
 import shlex
 from typing import TYPE_CHECKING, TypeAlias
 
-from infcalc.engines.launch.containers import RESOURCES, image_gap, image_of, is_path
-from infcalc.engines.launch.manifests import object_name, plain
+from infcalc.engines.launch.containers import RESOURCES, container_server, image_gap, image_of, is_path
+from infcalc.engines.launch.manifests import config_map, container_of, object_name, plain, pod_of
 from infcalc.engines.launch.server import server
 from infcalc.engines.launch.spec import Role
 from infcalc.units import GIB
@@ -50,8 +55,9 @@ _NAME = re.compile(r"[\w ./:@+-]+")
 
 def kserve_gap(spec: LaunchSpec) -> str:
     """Return why there is no such service of a launch; empty where there is one."""
-    if spec.engine != "vllm":
-        return f"KServe's LLMInferenceService runs vLLM, not {spec.engine}"
+    if spec.engine != "vllm" and (spec.role is not Role.SERVER or spec.num_machines > 1):
+        shape = "pair of pools" if spec.role is not Role.SERVER else "replica over several machines"
+        return f"KServe runs a {shape} under vLLM alone, not under {spec.engine}"
     if is_path(spec.model_id):
         return f"it takes a model of the hub or of a volume (pvc://), not the path {spec.model_id}"
     if not _HUB_ID.fullmatch(spec.model_id):
@@ -63,8 +69,26 @@ def kserve_gap(spec: LaunchSpec) -> str:
     return image_gap(spec)
 
 
-def kserve_object(specs: Sequence[LaunchSpec]) -> Object:
-    """Return the service of all servers."""
+def kserve_objects(specs: Sequence[LaunchSpec]) -> list[Object]:
+    """Return the service of all servers, and the file that its command names, where there is one."""
+    return [_of_vllm(specs)] if specs[0].engine == "vllm" else _of_containers(specs[0])
+
+
+def _of_containers(spec: LaunchSpec) -> list[Object]:
+    name = object_name(spec.name)
+    one = container_server(spec, config_folder="/config/")
+    pod = pod_of(name, spec, one)
+    container_of(pod)["name"] = "kserve-container"
+    service: Object = {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": name, "annotations": {"serving.kserve.io/deploymentMode": "RawDeployment"}},
+        "spec": {"predictor": {"minReplicas": spec.num_replicas, "maxReplicas": spec.num_replicas, **pod}},
+    }
+    return [config_map(name, one), service] if one.config_name else [service]
+
+
+def _of_vllm(specs: Sequence[LaunchSpec]) -> Object:
     main = next(spec for spec in specs if spec.role is not Role.PREFILL)
     prefill = next((spec for spec in specs if spec.role is Role.PREFILL), None)
     body: Object = {

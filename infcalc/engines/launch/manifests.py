@@ -68,13 +68,14 @@ def kubernetes_objects(specs: Sequence[LaunchSpec]) -> list[Object]:
         name = object_name(spec.name) if spec.role is Role.SERVER else f"{object_name(spec.name)}-{spec.role}"
         one = container_server(spec, head=_LEADER, config_folder="/config/")
         if one.config_name:
-            found.append(_config_map(name, one))
+            found.append(config_map(name, one))
         found.append(_deployment(name, spec, one) if spec.num_machines == 1 else _machines(name, spec, one))
         found.append(_service(name, spec))
     return found
 
 
-def _config_map(name: str, one: Server) -> Object:
+def config_map(name: str, one: Server) -> Object:
+    """Return the file that a server's command names, as an object."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -94,7 +95,7 @@ def _deployment(name: str, spec: LaunchSpec, one: Server) -> Object:
             "selector": {"matchLabels": labels},
             # GPUs are rarely free twice: the old pod goes before the new one comes.
             "strategy": {"type": "Recreate"},
-            "template": {"metadata": {"labels": labels}, "spec": _pod(name, spec, one)},
+            "template": {"metadata": {"labels": labels}, "spec": pod_of(name, spec, one)},
         },
     }
 
@@ -103,7 +104,7 @@ def _machines(name: str, spec: LaunchSpec, first: Server) -> Object:
     """Return a LeaderWorkerSet: each replica is a group of as many pods as it has machines."""
     worker = container_server(spec, 1, head=_LEADER, config_folder="/config/")
     labels = {"app": name, "role": "leader"}
-    leader_pod, worker_pod = _pod(name, spec, first), _pod(name, spec, worker, serving=False)
+    leader_pod, worker_pod = pod_of(name, spec, first), pod_of(name, spec, worker, serving=False)
     if uses_ray(spec):
         _under_ray(leader_pod, worker_pod)
     else:
@@ -124,7 +125,8 @@ def _machines(name: str, spec: LaunchSpec, first: Server) -> Object:
     }
 
 
-def _container(pod: Object) -> Object:
+def container_of(pod: Object) -> Object:
+    """Return the one container of a pod."""
     containers = pod["containers"]
     if not isinstance(containers, list):
         raise TypeError
@@ -134,7 +136,7 @@ def _container(pod: Object) -> Object:
 
 def _numbered(pod: Object) -> None:
     """Let each worker take the number of its pod; a first rank is that number times the ranks of a machine."""
-    container = _container(pod)
+    container = container_of(pod)
     command, args = container["command"], container["args"]
     if not isinstance(command, list) or not isinstance(args, list):
         raise TypeError
@@ -151,7 +153,7 @@ def _numbered(pod: Object) -> None:
 
 def _under_ray(leader: Object, worker: Object) -> None:
     """Let the leader's pod start a Ray cluster before the server, and the others join it."""
-    first, other = _container(leader), _container(worker)
+    first, other = container_of(leader), container_of(worker)
     command, args = first["command"], first["args"]
     if not isinstance(command, list) or not isinstance(args, list):
         raise TypeError
@@ -161,7 +163,8 @@ def _under_ray(leader: Object, worker: Object) -> None:
     other["args"] = []
 
 
-def _pod(name: str, spec: LaunchSpec, one: Server, *, serving: bool = True) -> Object:
+def pod_of(name: str, spec: LaunchSpec, one: Server, *, serving: bool = True) -> Object:
+    """Return the pod of a server, whose ConfigMap has the name ``<name>-config``."""
     port = spec.port or DEFAULT_PORTS[spec.engine]
     mounts: list[Object] = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108 - where NCCL shares memory
     volumes: list[Object] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from infcalc.api.answer import Answer
-    from infcalc.api.plan_nouns import Plan, PlanResult, RejectedGroup
+    from infcalc.api.plan_nouns import Plan, PlanResult, Rejected, RejectedGroup
 
 _PLAIN_WIDTH = 80
 _NARROW = 40
@@ -120,8 +120,14 @@ def _group(group: RejectedGroup) -> dict[str, object]:
         "kind": group.kind.value,
         "count": group.count,
         "nearest": f"{who}{near.reason}",
-        "change": near.nearest_change or "-",
+        "change": _change(near),
     }
+
+
+def _change(near: Rejected) -> str:
+    if not near.nearest_change:
+        return "-"
+    return near.nearest_change if near.change_suffices else f"first {near.nearest_change}"
 
 
 def _story(result: PlanResult, name: str) -> Table:
