@@ -104,21 +104,21 @@ def compare(
 
 def _compared(text: str, place: str, ask: Ask | None, given: Offer | None, how: dict[str, Any]) -> Answer[Any]:
     """Return the answer for one text: a start-up log, unless its content or ``form`` says another thing."""
-    if how["form"] is None and _is_log(text):
+    if how["form"] is None and _is_log(text, place):
         return compare_text(text, ask, place=place, explain=how["explain"])
     from infcalc.api.measured_files import compare_measured  # noqa: PLC0415 - only for what is measured
 
     return compare_measured(text, ask or Ask(), given, place=place, **how)
 
 
-def _is_log(text: str) -> bool:
+def _is_log(text: str, place: str) -> bool:
     """Return whether a text is to be read as a start-up log: it is one, or it is no measurement either."""
     from infcalc.evidence.reading import sniff  # noqa: PLC0415 - only for files that may be either
 
     log = read_log(text) if text.strip() else None
     if log is not None and (log.figures or log.failures):
         return True
-    return sniff(text) is None
+    return sniff(text, place) is None
 
 
 def compare_text(
@@ -126,7 +126,7 @@ def compare_text(
 ) -> Answer[CompareResult]:
     """Return the answer of :func:`compare` for the text of a log; ``place`` is what errors call it."""
     if not text.strip():
-        raise FileProblem("the file is empty", place=place, hint=f"lines looked for: {looked_for()}")
+        raise FileProblem("the file is empty", place=place, hint=_known())
     log = read_log(text)
     if log is None:
         raise _not_a_log(text, place)
@@ -140,18 +140,24 @@ def compare_text(
 
 
 def _not_a_log(text: str, place: str) -> FileProblem:
-    from infcalc.evidence.reading import KNOWN  # noqa: PLC0415 - only for what is neither
-
     head = text.lstrip()[:1]
     if head in {"{", "["} and '"' in text[:10_000]:
         return FileProblem(
             "a JSON document, and no start-up log of an engine",
             place=place,
-            hint=f"results of benchmarks that are read: {KNOWN}; lines of logs looked for: {looked_for()}",
+            hint=_known(),
         )
     return FileProblem(
-        "no line has the shape of an engine's start-up log", place=place, hint=f"lines looked for: {looked_for()}"
+        "no line has the shape of an engine's start-up log, nor is it a benchmark or metrics",
+        place=place,
+        hint=_known(),
     )
+
+
+def _known() -> str:
+    from infcalc.evidence.reading import KNOWN  # noqa: PLC0415 - only for what is nothing of it
+
+    return f"known are {KNOWN}; lines of logs looked for: {looked_for()}"
 
 
 def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[CompareResult]:

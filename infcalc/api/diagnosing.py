@@ -372,6 +372,7 @@ def _places(case: Case) -> tuple[str, ...]:
 
 def _verdict(result: Diagnosis) -> str:
     first = result.findings[0] if result.findings else None
+    blind = next((one.how for one in result.missing if one.symptom == _PREDICTED), "")
     if result.num_findings and first is not None:
         number = result.num_findings
         head = f"{number} finding{'' if number == 1 else 's'}: {_lower(first.title)}"
@@ -379,10 +380,9 @@ def _verdict(result: Diagnosis) -> str:
             low, high = first.gain_factor_low or 0.0, first.gain_factor_high or 0.0
             change = first.remedies[0].change
             head += f"; {change} would bring {first.gain_factor:.2g}x ({low:.2g} to {high:.2g})"
-        return head
+        return f"{head}; no gain is predicted: {blind}" if blind and not _has_gains(result) else head
     told = [_lower(one.title) for one in result.findings]
     looked = f"{len(result.looked_at) + len(result.findings)} of {len(RULES)} rules could be looked at"
-    blind = next((one.how for one in result.missing if one.symptom == _PREDICTED), "")
     return "; ".join(["nothing wrong found", *told, looked, *([f"nothing is predicted: {blind}"] if blind else [])])
 
 

@@ -117,15 +117,25 @@ def parse_measured(texts: Sequence[str], place: str = "--measured") -> tuple[Mea
 
 def _parse(text: str, place: str) -> Measurement:
     name, equals, value = text.partition("=")
-    word = name.strip().lower().replace("_", "-")
-    word = word.removesuffix("-s") if word.removesuffix("-s") in _TIMES else word
     if not equals or not value.strip():
         raise UsageError(f"{text!r} is not quantity=value", place=place, hint=f"write {_EXAMPLES}")
+    return measurement(name, value.strip(), given=text, place=place, examples=_EXAMPLES)
+
+
+def measurement(name: str, value: str, *, given: str, place: str, examples: str) -> Measurement:
+    """Return what a quantity's name and its value stand for; errors quote ``given`` and the ``examples``.
+
+    Raises:
+        UsageError: an unknown quantity, or a value that is none of it.
+
+    """
+    word = name.strip().lower().replace("_", "-")
+    word = word.removesuffix("-s") if word.removesuffix("-s") in _TIMES else word
     if word in _TIMES:
-        return Measurement(quantity=_TIMES[word], value=_time_s(value.strip(), text, place))
+        return Measurement(quantity=_TIMES[word], value=_time_s(value, given, place))
     if word in _RATES:
-        return Measurement(quantity=_RATES[word], value=_rate(value.strip(), text, place))
-    raise UsageError(f"{name.strip()!r} is not a quantity that is estimated", place=place, hint=f"write {_EXAMPLES}")
+        return Measurement(quantity=_RATES[word], value=_rate(value, given, place))
+    raise UsageError(f"{name.strip()!r} is not a quantity that is estimated", place=place, hint=f"write {examples}")
 
 
 def _time_s(value: str, text: str, place: str) -> float:

@@ -212,4 +212,4 @@ def with_simulation(site: Site, found: Predicted, seed: int | None, progress: Pr
     if place.machinery is None:
         return found
     policy = policies_for(asked, site.deployment.rules.engine)[0]
-    return replace(found, simulated=place.run(policy, traced.trace, progress).result)
+    return replace(found, simulated=place.run_whole(policy, traced.trace, progress).result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from infcalc.api.judging import parse_measured, shown
+from infcalc.api.judging import measurement, shown
 from infcalc.errors import UsageError
 from infcalc.frozen import frozen
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"^\s*([a-z0-9_-]+?)(?:[-_](p[0-9]{1,2}(?:\.[0-9]+)?|mean|median))?\s*=\s*(.*)$", re.IGNORECASE)
 _MEAN, _MEDIAN = "mean", "p50"
+_EXAMPLES = "ttft=500ms, tpot-p95=50ms (p1 to p99.9), e2e=10s, output-tokens-per-s=900 or requests-per-s=3"
 
 
 @frozen
@@ -56,7 +57,9 @@ def parse_slo(texts: tuple[str, ...]) -> tuple[Objective, ...]:
         if match is None:
             raise UsageError(f"{text!r} is not an objective", place="--slo", hint="write ttft=500ms,tpot=50ms")
         statistic = (match[2] or _MEAN).lower()
-        (limit,) = parse_measured([f"{match[1]}={match[3]}"], "--slo")
+        if not match[3].strip():
+            raise UsageError(f"{text!r} is an objective without a limit", place="--slo", hint=f"write {_EXAMPLES}")
+        limit = measurement(match[1], match[3].strip(), given=text, place="--slo", examples=_EXAMPLES)
         found.append(
             Objective(
                 quantity=limit.quantity, statistic=_MEDIAN if statistic == "median" else statistic, limit=limit.value

@@ -86,7 +86,9 @@ def check_offer(offer: Offer) -> None:
     rate = offer.requests_per_s
     if rate is not None and not 0 < rate <= _MAX_PER_S:
         raise UsageError(
-            f"{rate:g} requests per second", place="--rate", hint="above 0; without a load: the maximum throughput"
+            f"{rate:g} requests per second is out of range",
+            place="--rate",
+            hint=f"a number above 0, up to {_MAX_PER_S:,.0f}",
         )
     if not 0 <= offer.think_time_s <= _MAX_S:
         raise UsageError(f"{offer.think_time_s:g} seconds", place="--think-time", hint="write 30s or 500ms")

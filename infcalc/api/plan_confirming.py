@@ -68,7 +68,7 @@ def confirm(field: Field, item: tuple[Found, int]) -> Confirmation:
     place = place_of(rig.site, asked, field.terms, trace)
     if place.machinery is None:
         return _nothing(num_warm, "the simulated server has no room for one request")
-    ran = place.run(policy, trace, None, alone=True)
+    ran = place.run_whole(policy, trace, None, alone=True)
     times = RequestTimes(ran.gathered, ran.setting)
     done = ran.gathered.finished
     places = ran.load.asked[done.indices]

@@ -141,7 +141,7 @@ def _certainty(found: Found, share: float, number: int | None, unsafe: str) -> s
     if number == found.num_needed:
         return f"{gpus} {noun} {'is' if one else 'are'} safe: the whole band keeps all limits"
     only = "only at the good end of the band, " if _only_optimistic(share) else ""
-    told = f"{gpus} {noun} {'keeps' if one else 'keep'} all limits {only}in {share:.0%} of the range"
+    told = f"{gpus} {noun} {'keeps' if one else 'keep'} all limits {only}with a probability of {share:.0%}"
     if number is None:
         return f"{told}; no number of replicas is safe: {unsafe}"
     return f"{told}, {number * each} are safe"

@@ -196,7 +196,8 @@ def _shown(  # noqa: PLR0917 - made in one place
         )
     if not kept and num_simulated:
         notes.append(
-            f"none of the best plans was confirmed in {num_simulated} simulations: what is shown is closed form alone"
+            f"none of the best plans was confirmed in {num_simulated} simulations: what is shown is by formula, "
+            "not simulated"
         )
     refused = max((said.num_refused for _, said in kept), default=0)
     if refused:

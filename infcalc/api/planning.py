@@ -354,8 +354,9 @@ _KINDS = (
     Miss.BUDGET,
     Miss.OUTRANKED,
     Miss.GPUS,
-    Miss.MEMORY,
+    # Before memory: what no hardware admits is not mended by more of it.
     Miss.LENGTH,
+    Miss.MEMORY,
     Miss.PRECISION,
     Miss.DRAFTING,
     Miss.DIVISION,
@@ -397,7 +398,7 @@ def _text(plans: Sequence[Plan], rejected: Sequence[Rejected]) -> str:
     price = ""
     if best.usd_per_month is not None and best.usd_per_hour is not None:
         price = f" for {best.usd_per_month.value:,.0f} USD a month ({best.usd_per_hour.value:,.2f} USD/h)"
-    simulated = "closed form alone"
+    simulated = "by formula, not simulated"
     if best.confirmation is not None:
         simulated = "its queues are confirmed by simulation, on the same clock"
     drafts = f" with {best.method} ({best.num_draft_tokens} drafts)" if best.method is not None else ""

@@ -66,7 +66,9 @@ def _of_deployment(memory: MemoryResult, speed: SpeedResult, own: PlanResult) ->
         told.append(f"{_banded(speed.tpot_s)} per token")
     if plan.usd_per_month is not None:
         told.append(f"{plan.usd_per_month.value:,.0f} USD a month")
-    sure = f"{plan.certainty}; {'closed form alone' if plan.confirmation is None else 'confirmed by simulation'}"
+    sure = (
+        f"{plan.certainty}; {'by formula, not simulated' if plan.confirmation is None else 'confirmed by simulation'}"
+    )
     return f"{told[0]}: {', '.join(told[1:])}; {sure}." if told[1:] else f"{served}; {sure}."
 
 

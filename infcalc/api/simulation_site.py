@@ -114,6 +114,19 @@ class Place:
             # Each request and pause is within the clock, and all of them one after the other are not.
             raise too_long() from None
 
+    def run_whole(self, policy: Policy, trace: Trace, progress: Progress | None, *, alone: bool = False) -> Ran:
+        """Return one run, for who has no use of a part of it.
+
+        Raises:
+            UsageError: as :meth:`run`.
+            KeyboardInterrupt: Ctrl-C broke it off.
+
+        """
+        ran = self.run(policy, trace, progress, alone=alone)
+        if ran.gathered.partial:
+            raise KeyboardInterrupt
+        return ran
+
     def _whole(self, policy: Policy, trace: Trace, progress: Progress | None) -> Ran:
         if self.drafted is None:
             return self._run(policy, trace, progress, None)

@@ -51,10 +51,18 @@ class Runs:
         self._sites: dict[object, Site] = {}
 
     def answer(self, side: Side) -> Answer[SimulationResult]:
-        """Return the simulation of a side."""
+        """Return the simulation of a side.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C broke it off; a part of a run stands beside nothing.
+
+        """
         found = self._made.get(side)
         if found is None:
-            found = self._made[side] = simulate(side.ask, side.asked, terms=self._terms)
+            found = simulate(side.ask, side.asked, terms=self._terms)
+            if found.result.partial or found.result.not_run:
+                raise KeyboardInterrupt
+            self._made[side] = found
         return found
 
     def site(self, side: Side) -> Site:

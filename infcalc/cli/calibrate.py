@@ -45,7 +45,7 @@ def run(options: dict[str, Any]) -> int:
     from infcalc.api.calibrating import calibrate  # noqa: PLC0415 - help needs no api
 
     # Nobody fits for a minute only to read that the answer has nowhere to go.
-    check_way_out(options, "calibrate")
+    check_way_out(options, "calibrate", has_plot=False)
     with progress_bar("predictions") as progress:
         answer = calibrate(
             options["file"],

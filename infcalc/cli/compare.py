@@ -51,7 +51,7 @@ Example: infcalc compare c1.json c16.json c64.json --gpu h100 --simulate"""
 
 def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
-    check_way_out(options, "compare")
+    check_way_out(options, "compare", has_plot=False)
     with progress_bar() as progress:
         answer = compare(
             options["file"] or (),

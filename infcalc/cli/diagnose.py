@@ -43,7 +43,7 @@ def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
     from infcalc.api.diagnosing import diagnose  # noqa: PLC0415 - help needs no api
 
-    check_way_out(options, "diagnose")
+    check_way_out(options, "diagnose", has_plot=False)
     with progress_bar("runs") as progress:
         answer = diagnose(
             options["file"],

@@ -34,7 +34,7 @@ def _prefix_caching(options: dict[str, Any]) -> bool | None:
 
 def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
-    check_way_out(options, "launch")
+    check_way_out(options, "launch", has_plot=False)
     targets = listed(options["target"], "--target")
     how = LaunchAsk(
         targets=targets,

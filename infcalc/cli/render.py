@@ -84,17 +84,19 @@ def gated(answer: Answer[Any], options: Mapping[str, Any]) -> int:
     return answer.exit_code
 
 
-def check_way_out(options: Mapping[str, Any], command: str) -> None:
-    """Refuse an answer that could not be written, before a long run for it.
+def check_way_out(options: Mapping[str, Any], command: str, *, has_plot: bool = True) -> None:
+    """Refuse an answer that could not be written, before a long run for it; ``has_plot``: whether it can be drawn.
 
     Raises:
-        UsageError: an unknown format, a gate that cannot be read, or a plot without a file.
+        UsageError: an unknown format, a gate that cannot be read, or a plot without a file or of what has none.
         FileProblem: the folder of ``--output`` does not exist, or it is a folder itself.
 
     """
     form, output = chosen_format(options), options.get("output")
     read_gates(options)
     if form is Format.PLOT:
+        if not has_plot:
+            raise _no_plot(command)
         _plot_file(output, command)
     if output is not None:
         from infcalc.files import check_target  # noqa: PLC0415 - only with --output
@@ -157,7 +159,7 @@ def _plot(
 ) -> None:
     command = answer.command
     if plot is None:
-        raise UsageError(f"infcalc {command} has no plot", place="--format", hint="use table, json, csv or markdown")
+        raise _no_plot(command)
     file = _plot_file(output, command)
     from infcalc.files import check_target  # noqa: PLC0415 - start-up
 
@@ -174,6 +176,10 @@ def _plot(
         raise
     else:
         sys.stderr.write(f"wrote {output}\n")
+
+
+def _no_plot(command: str) -> UsageError:
+    return UsageError(f"infcalc {command} has no plot", place="--format", hint="use table, json, csv or markdown")
 
 
 def _plot_file(output: str | None, command: str) -> str:

@@ -56,7 +56,7 @@ Example: infcalc what-if -m qwen3-30b-a3b -g h100 -n 2 --rate 8"""
 
 def run(options: dict[str, Any]) -> int:
     """Answer the question and return the exit code."""
-    check_way_out(options, "what-if")
+    check_way_out(options, "what-if", has_plot=False)
     with progress_bar("features") as progress:
         answer = what_if(
             ask_from(options),

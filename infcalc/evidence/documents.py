@@ -32,7 +32,9 @@ def documents(text: str, place: str) -> tuple[tuple[int, Any], ...]:
             value, end = decoder.raw_decode(text, position)
         except json.JSONDecodeError as problem:
             raise _not_json(problem, text, place, len(found)) from problem
-        except (RecursionError, ValueError) as problem:
+        except RecursionError as problem:
+            raise _too_deep(place) from problem
+        except ValueError as problem:
             raise FileProblem(
                 f"line {line}: not usable as JSON: {_short(problem)}", place=place, hint="correct the file there"
             ) from problem
@@ -97,7 +99,11 @@ def _check_depth(value: object, place: str) -> None:
         if not inner:
             return
         level = inner
-    raise FileProblem("JSON nested too deeply", place=place, hint=f"at most {_MAX_DEPTH} levels are read")
+    raise _too_deep(place)
+
+
+def _too_deep(place: str) -> FileProblem:
+    return FileProblem("JSON nested too deeply", place=place, hint=f"at most {_MAX_DEPTH} levels are read")
 
 
 def _short(value: object) -> str:

@@ -96,7 +96,7 @@ def read_evidence(text: str, place: str, form: Format | None = None) -> tuple[Ev
     return found
 
 
-def sniff(text: str, place: str = "text") -> Format | None:
+def sniff(text: str, place: str) -> Format | None:
     """Return the format of a text by its content; None for one that is not known.
 
     Raises:

@@ -21,6 +21,8 @@ def front_chart(points: Sequence[FrontPoint], width: int) -> str:
     """Return the drawing of the plans that no other beats, numbered from the cheapest; empty for fewer than two."""
     if len(points) < 2:  # noqa: PLR2004 - one point is no curve
         return ""
+    import textwrap  # noqa: PLC0415 - start-up
+
     room = max(20, width - _LEFT - _RIGHT - 2)
     costs, times = [point.usd_per_month for point in points], [point.e2e_s for point in points]
     grid = [[" "] * room for _ in range(_HEIGHT)]
@@ -30,7 +32,7 @@ def front_chart(points: Sequence[FrontPoint], width: int) -> str:
         mark = str(number) if number <= 9 else "*"  # noqa: PLR2004 - one digit
         grid[row][column] = mark
     labels = {0: format_seconds(max(times)), _HEIGHT - 1: format_seconds(min(times))}
-    lines = ["Time of a request against cost (plans that none beats in both)"]
+    lines = textwrap.wrap("Time of a request against cost (plans that none beats in both)", width)
     lines += [f"{labels.get(row, ''):>{_LEFT}} |{''.join(cells).rstrip()}" for row, cells in enumerate(grid)]
     lines.append(f"{'':>{_LEFT}} +{'-' * room}")
     low, high = f"{min(costs):,.0f}", f"{max(costs):,.0f} USD a month"

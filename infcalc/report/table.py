@@ -140,4 +140,4 @@ def _input(value: object, unit: str) -> str:
         return str(value)
     if unit:
         return _SHOW_IN[unit](value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.12g}"

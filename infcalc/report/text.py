@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from infcalc.report.table import Table, View, cells
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 _NOTE_WIDTH = 100
 _CELL_WIDTH = 60
@@ -66,9 +66,9 @@ def _raw(value: object) -> object:
 
 
 def _aligned(table: Table) -> str:
-    rows = cells(table)
     headings = [column.heading for column in table.columns]
-    # A text of many lines' length must not push the other rows apart: it runs over in its own row.
+    rows = [lines for row in cells(table) for lines in _folded(row)]
+    # A text of many lines' length must not push the other rows apart: where it ends its row, it runs over.
     widths = [
         max((len(text) for text in texts if len(text) <= _CELL_WIDTH), default=len(texts[0]))
         for texts in zip(headings, *rows, strict=True)
@@ -82,6 +82,21 @@ def _aligned(table: Table) -> str:
         return "  ".join(padded).rstrip()
 
     return "\n".join([table.title, line(headings), "  ".join("-" * width for width in widths), *map(line, rows)])
+
+
+def _folded(row: Sequence[str]) -> list[Sequence[str]]:
+    """Return the lines of a row: a long text is folded where another stands to the right of it, or that would move."""
+    last = max((place for place, text in enumerate(row) if text), default=0)
+    if all(len(text) <= _CELL_WIDTH for text in row[:last]):
+        return [row]
+    import textwrap  # noqa: PLC0415 - start-up
+    from itertools import zip_longest  # noqa: PLC0415
+
+    parts = [
+        textwrap.wrap(text, _CELL_WIDTH, break_long_words=False, break_on_hyphens=False) if place < last else [text]
+        for place, text in enumerate(row)
+    ]
+    return list(zip_longest(*parts, fillvalue=""))
 
 
 def _bullets(title: str, texts: tuple[str, ...]) -> str:

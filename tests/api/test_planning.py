@@ -269,7 +269,7 @@ def test_a_plan_that_is_sure_only_at_the_good_end_says_so() -> None:
         Ask(models=(MODEL,), tp=1, pp=1), replace(asked, slo=parse_slo((f"tpot={beyond * 1000:.6f}ms",)))
     ).result.plans[0]
     assert 0.5 < unsure.slo_probability_fraction < 0.9
-    assert "of the range" in unsure.certainty
+    assert f"with a probability of {unsure.slo_probability_fraction:.0%}" in unsure.certainty
 
 
 def test_a_capacity_is_the_most_clients_within_the_limits() -> None:

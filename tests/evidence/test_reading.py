@@ -27,7 +27,7 @@ def value(run: BenchmarkRun, quantity: Quantity, statistic: str = "mean") -> flo
 @pytest.mark.parametrize("name", shapes.TEXTS)
 def test_each_shape_is_known_by_its_content(name: str) -> None:
     form, text = shapes.TEXTS[name]
-    assert sniff(text) is form
+    assert sniff(text, "a.json") is form
     for one in read_evidence(text, "file"):
         assert one.place.startswith("file")
         assert all("failed" in warning for warning in one.warnings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +82,15 @@ MOE = ("--model", "qwen3-30b-a3b", "--gpu", "h100")
         (("simulate", "--compare", "vllm,foo"), "--compare: 'foo' is not a scheduling policy", "one of static"),
         (("simulate", "--policy", "foo"), "--policy: 'foo' is not a scheduling policy", "one of static"),
         (("estimate", "--slo", "ttft=0"), "--slo: 'ttft=0': a time without a unit", "write 500ms or 500s"),
+        (("plan", "--slo", "ttft-p95=0"), "--slo: 'ttft-p95=0': a time without a unit", "write 500ms or 500s"),
+        (("plan", "--slo", "tpot-p95="), "--slo: 'tpot-p95=' is an objective without a limit", "tpot-p95=50ms"),
+        (("plan", "--slo", "tpot-p200=1s"), "--slo: 'tpot-p200' is not a quantity", "(p1 to p99.9)"),
+        (("plan", "--rate", "1e300"), "--rate: 1e+300 requests per second is out of range", "up to 1,000,000"),
+        (("what-if", "--format", "plot"), "--format: infcalc what-if has no plot", "use table"),
+        (("launch", "--format", "plot"), "--format: infcalc launch has no plot", "use table"),
+        (("diagnose", "x", "--format", "plot"), "--format: infcalc diagnose has no plot", "use table"),
+        (("compare", "x", "--format", "plot"), "--format: infcalc compare has no plot", "use table"),
+        (("calibrate", "x", "--format", "plot"), "--format: infcalc calibrate has no plot", "use table"),
         (("estimate", "--slo", "ttft=20"), "--slo: 'ttft=20': a time without a unit", "write 20ms or 20s"),
         (("compare", ""), "FILE: an empty name", "- for standard input"),
         (("models", "show", " "), "NAME: an empty name", "name it"),
@@ -212,3 +222,28 @@ def test_a_sweep_that_cannot_be_lists_only_what_the_command_sweeps(capsys: Captu
     assert hint.startswith("  hint: one of rate, concurrency, users; ")
     for variable in ("batch", "input-tokens", "tp="):
         assert variable not in hint
+
+
+@pytest.mark.parametrize("command", ["compare", "diagnose", "calibrate"])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", ""),
+        ("[]", "an empty list"),
+        ('{"a": 1', "the JSON is cut off"),
+        ("[" * 100_000, "nested too deeply"),
+        ("{}", "benchmark"),
+        ("hello", "benchmark"),
+        ("\0", "not a text file"),
+    ],
+    ids=["nothing", "empty list", "cut off", "deep", "empty object", "prose", "binary"],
+)
+def test_a_file_that_is_nothing_known_is_named(
+    capsys: Capture, tmp_path: Path, command: str, text: str, told: str
+) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(text, encoding="utf-8")
+    ran = infcalc(capsys, command, str(file))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"error: {file}: ")
+    assert told in ran.err

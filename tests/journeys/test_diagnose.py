@@ -106,6 +106,12 @@ def test_where_nothing_fires_it_says_what_was_looked_at_and_what_lacks(capsys: C
     assert all(row["how"] for row in ran.result["missing"])
 
 
+def test_a_deployment_that_cannot_be_is_told_at_once(capsys: Capture) -> None:
+    file = saved("metrics.txt", metrics(LLAMA, **BUSY))
+    first = infcalc(capsys, "diagnose", file, "--gpu", "h100", "--gpus", "3").out.splitlines()[0]
+    assert first.startswith("2 findings: the KV cache is full; no gain is predicted: --gpus 3 (TP 3) cannot split ")
+
+
 def test_a_gate_holds_or_does_not(capsys: Capture) -> None:
     file = saved("metrics.txt", metrics(LLAMA, **BUSY))
     calm = saved("calm.txt", metrics(LLAMA, num_requests_running=2, num_requests_waiting=0, kv_cache_usage_perc=0.1))

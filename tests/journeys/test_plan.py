@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from infcalc.api.plan_nouns import FrontPoint
+from infcalc.report.front_chart import front_chart
 from tests.journeys.command import answer, infcalc
 
 Capture = pytest.CaptureFixture[str]
@@ -212,3 +214,39 @@ def test_bad_input_is_told_with_its_place(capsys: Capture, words: tuple[str, ...
     assert ran.code == code
     assert text in ran.err
     assert "hint:" in ran.err or "did you mean" in ran.err
+
+
+def test_a_request_that_no_hardware_admits_is_not_mended_by_more_of_it(capsys: Capture) -> None:
+    ran = infcalc(capsys, "plan", "--gpus-from", "h100", "--output-tokens", "100000", "--confirm", "0")
+    assert ran.code == 4
+    head = ran.out.splitlines()[0]
+    assert "llama3-70b was made for 8,192 (mend: at most 8,192 together" in head
+    assert "memory" in ran.out, "what else is wrong still stands in the table"
+
+
+def test_the_title_of_the_front_is_folded_at_a_narrow_width() -> None:
+    points = tuple(
+        FrontPoint(
+            gpu="h100-sxm5-80gb",
+            replicas=1,
+            total_gpus=1,
+            tp=1,
+            pp=1,
+            weights="bf16",
+            kv_dtype="bf16",
+            engine="vllm",
+            method=None,
+            num_draft_tokens=0,
+            usd_per_hour=cost / 730,
+            usd_per_month=cost,
+            e2e_s=1000 / cost,
+            ttft_s=0.1,
+            tpot_s=0.01,
+            output_tokens_per_s=100.0,
+        )
+        for cost in (1000.0, 2000.0)
+    )
+    for width in (40, 58, 100):
+        title = [line for line in front_chart(points, width).splitlines() if "|" not in line][: 1 + 62 // width]
+        assert "(plans that none beats in both)" in " ".join(title)
+        assert all(len(line) <= width for line in title)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from infcalc.api.simulation_ask import SimulationAsk
+from tests.evidence.shapes import VLLM_SERVE
 from tests.journeys.command import answer, infcalc
 
 Capture = pytest.CaptureFixture[str]
@@ -113,6 +114,30 @@ def test_exit_codes_say_what_happened(capsys: Capture, tmp_path: Path) -> None:
     refused = infcalc(capsys, "simulate", str(broken))
     assert refused.code == 2
     assert "2 faults" in refused.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("what-if", "-m", "llama3-8b", "-g", "h100", "-n", "1", "--num-requests", "20", "--feature", "fp8-kv"),
+        ("plan", "-m", "llama3-8b", "--gpus-from", "h100", "--users", "4", "--confirm", "1"),
+        ("report", "-m", "llama3-8b", "-g", "h100", "-n", "1", "--gpus-from", "h100", "--users", "4"),
+        ("compare", "measured.json", "--simulate"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_ctrl_c_in_a_run_that_others_stand_on_ends_the_command(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    from infcalc.api import simulation_site  # noqa: PLC0415 - what is broken off
+
+    ran = simulation_site.run_of
+    monkeypatch.setattr(simulation_site, "run_of", lambda *given: replace(ran(*given), partial=True))
+    monkeypatch.chdir(tmp_path)
+    Path("measured.json").write_text(json.dumps(VLLM_SERVE), encoding="utf-8")
+    ended = infcalc(capsys, *arguments)
+    assert (ended.code, ended.out) == (130, ""), "a part of a run is no answer"
+    assert "interrupted" in ended.err
 
 
 def test_ctrl_c_ends_with_what_was_simulated_so_far(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

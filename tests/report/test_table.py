@@ -74,3 +74,8 @@ def test_durations_and_rates_are_shown_in_their_unit() -> None:
         for name, value in (("think_time_s", 30.0), ("service_time_s", 0.25), ("offload_bytes", 2**30), ("users", 1000))
     )
     assert lead_line(inputs) == "given: think time 30 s, service time 250 ms, offload 1 GiB, users 1,000"
+
+
+@pytest.mark.parametrize(("value", "text"), [(20000.0, "20,000"), (2.7, "2.7"), (1234.56, "1,234.56"), (1e-7, "1e-07")])
+def test_what_was_given_reads_like_a_number(value: float, text: str) -> None:
+    assert lead_line((Input(name="budget_usd_per_month", value=value, origin="given"),)).endswith(f"month {text}")

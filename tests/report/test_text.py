@@ -47,6 +47,32 @@ def test_plain_text_is_aligned() -> None:
     assert "empty" not in text
 
 
+def test_a_long_text_moves_no_column_to_its_right() -> None:
+    long = " ".join(["word"] * 30)
+    columns = (
+        Column(key="name", heading="name", left=True),
+        Column(key="what", heading="what", left=True),
+        Column(key="cost", heading="cost", show=count),
+        Column(key="why", heading="why", left=True),
+    )
+    rows: tuple[dict[str, object], ...] = (
+        {"name": "a", "what": "short", "cost": 1, "why": long},
+        {"name": "b", "what": long, "cost": 2345, "why": "so"},
+        {"name": "c", "what": long, "why": "/x" * 40},
+    )
+    _, head, rule, first, *rest = plain(
+        View(lead="", tables=(Table(title="t", columns=columns, rows=rows),))
+    ).splitlines()
+    assert first.endswith(long), "what ends its row runs over"
+    cost, why = head.index("cost"), head.index("why")
+    assert rule[cost:].startswith("-----  ---") or rule[cost - 1 :].startswith("-----  ---")
+    second = next(line for line in rest if line.startswith("b"))
+    assert second[why:] == "so"
+    assert second[why - 7 : why - 2] == "2,345"
+    assert all(len(line) <= len(rule) or line.startswith("c") for line in rest)
+    assert sum(line.split().count("word") for line in (first, *rest)) == 90, "no word is lost"
+
+
 def test_warnings_are_no_data() -> None:
     for text in (plain(VIEW), markdown(VIEW), as_csv(VIEW)):
         assert "a warning" not in text
