@@ -53,8 +53,9 @@ def test_files_are_saved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     folder = tmp_path / "new" / "start"
     ran = infcalc(capsys, "launch", "--save", str(folder), "--engine", "sglang", "--json")
     assert ran.code == 0
-    assert {file.name for file in folder.iterdir()} == {"serve.sh", "serve.py", "docker.sh", "kubernetes.yaml"}
-    assert ran.err.count("wrote ") == 4
+    names = {"serve.sh", "serve.py", "docker.sh", "kubernetes.yaml", "kserve.yaml"}
+    assert {file.name for file in folder.iterdir()} == names
+    assert ran.err.count("wrote ") == len(names)
     saved = {one["name"]: one["content"] for one in ran.result["files"]}
     for file in folder.iterdir():
         assert file.read_text(encoding="utf-8") == saved[file.name]
