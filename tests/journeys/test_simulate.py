@@ -129,10 +129,9 @@ def test_exit_codes_say_what_happened(capsys: Capture, tmp_path: Path) -> None:
 def test_ctrl_c_in_a_run_that_others_stand_on_ends_the_command(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    from infcalc.api import simulation_site  # noqa: PLC0415 - what is broken off
-    from infcalc.api.simulation_runs import run_of as ran  # noqa: PLC0415
+    from infcalc.api.simulation_runs import run_of  # noqa: PLC0415 - what is broken off
 
-    monkeypatch.setattr(simulation_site, "run_of", lambda *given: replace(ran(*given), partial=True))
+    monkeypatch.setattr("infcalc.api.simulation_site.run_of", lambda *given: replace(run_of(*given), partial=True))
     monkeypatch.chdir(tmp_path)
     Path("measured.json").write_text(json.dumps(VLLM_SERVE), encoding="utf-8")
     ended = infcalc(capsys, *arguments)
