@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _MOST_CASES: Final = 1000
 _STRONGEST: Final = frozenset({Signal.EAGER, Signal.CONTRADICTIONS, Signal.REFUSALS, Signal.TOKENS_PER_ROUND})
 """Signals that several files may tell: what speaks for the finding counts."""
-_WORTH_TELLING: Final = 1.02
-"""Differences that nobody would turn a setting for, as in what-if."""
+_WORTH_TELLING: Final = 1.05
+"""Gains that a first line tells: less is not worth a restart, and in two digits no gain at all."""
 _SAME_RUN: Final = 0.05
 _SAME_LENGTH: Final = 0.1
 _UNTRUE: Final = ("cannot be", "a negative estimate")
@@ -234,7 +234,7 @@ def _measured(case: Case, model: Modelled) -> Iterator[Reading]:
     if case.intervals is not None and case.intervals_source is not None:
         yield from from_intervals.read_signals(case.intervals, case.intervals_source)
     if case.run is not None:
-        yield from from_benchmark.read_signals(case.run, case.cites_of_run)
+        yield from from_benchmark.read_signals(case.run, case.cites_of_run, budget_tokens=budget)
     for source in case.sources:
         yield from from_start.read_tells(source)
     yield from _outside(case)
@@ -379,6 +379,9 @@ def _verdict(result: Diagnosis) -> str:
             low, high = first.gain_factor_low or 0.0, first.gain_factor_high or 0.0
             change = first.remedies[0].change
             head += f"; {change} would bring {first.gain_factor:.2g}x ({low:.2g} to {high:.2g})"
+        elif first.remedies and (gain := first.remedies[0].gain) is not None and gain.ttft_factor is not None:
+            sooner = gain.ttft_factor < 1 / _WORTH_TELLING
+            head += f"; {first.remedies[0].change}: first token {1 / gain.ttft_factor:.2g}x as soon" if sooner else ""
         return head
     told = [_lower(one.title) for one in result.findings]
     looked = f"{len(result.looked_at) + len(result.findings)} of {len(RULES)} rules could be looked at"
