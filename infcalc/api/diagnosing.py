@@ -20,7 +20,7 @@ from infcalc.api.offering import check_offer
 from infcalc.diagnosis import from_benchmark, from_intervals, from_metrics, from_start
 from infcalc.diagnosis.evaluating import evaluate
 from infcalc.diagnosis.rule import Kind
-from infcalc.diagnosis.rules import RULES
+from infcalc.diagnosis.rules import RULES, UNGRAPHED
 from infcalc.diagnosis.signals import Reading, Readings, Signal
 from infcalc.errors import InfcalcError, UsageError
 from infcalc.evidence.nouns import MEAN, NOW, TOTAL, Quantity
@@ -145,7 +145,7 @@ def _diagnosed(case: Case, ask: Ask, given: Offer, catalog: Catalog, beside: Seq
     readings = Readings.of(_strongest([*measured.by_signal.values(), *sight.readings()]))
     verdicts = evaluate(RULES, readings)
     facts = facts_of(model, sight, drafted, readings, words)
-    eager = any(one.rule.symptom == "graph-capture-missed" for one in verdicts.fired)
+    eager = (readings.value(Signal.EAGER) or 0) > 0 or (readings.value(Signal.UNGRAPHED_SHARE) or 0) >= UNGRAPHED
     pricer = Pricer(model, drafted, eager=eager)
     engine, version = _engine(case, model)
     findings = ranked([finding_of(one, facts, pricer, engine=engine, version=version) for one in verdicts.fired])

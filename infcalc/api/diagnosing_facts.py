@@ -49,6 +49,7 @@ _FIRST_ONLY: Final = frozenset({Quantity.INPUT_PER_S, Quantity.PREFILL})
 _NETWORK_BYTES_PER_S: Final = 50e9
 """A port of 400 Gbit/s, of which each GPU of such machines has one."""
 _MOST_SUSPECTS: Final = 3
+_WORTH_SAYING: Final = 0.0005
 _GOOD_USE: Final = 0.9
 
 
@@ -105,6 +106,7 @@ def facts_of(
         reading = readings.get(signal)
         if reading is not None:
             facts[name] = f": {reading.shown}"
+    facts["thrown_away"] = _thrown_away(model, readings)
     facts["or_was"] = ", or was: it has room now" if _has_room_now(readings) else ""
     rounds = readings.get(Signal.TOKENS_PER_ROUND)
     facts["rounds"] = f"{rounds.value:.2f} tokens" if rounds is not None else "the tokens"
@@ -119,6 +121,22 @@ def facts_of(
     if line is not None:
         _judged(facts, line, model, readings)
     return facts
+
+
+def _thrown_away(model: Modelled, readings: Readings) -> str:
+    """Say what preemptions cost: prompt and half of the answer are prefilled once more, at the price of a prompt.
+
+    An upper end: what the prefix cache still holds is not computed again (vLLM V1 and SGLang recompute, and both look
+    there first).
+    """
+    each, made = readings.value(Signal.PREEMPTED_SHARE), model.made
+    if not each or made is None or made.run is None or not made.run.asked.prompt_tokens:
+        return ""
+    asked, result = made.run.asked, made.result
+    computed = max(1.0, asked.prompt_tokens - asked.cached_tokens)
+    again = each * (asked.prompt_tokens + asked.answer_tokens / 2) / computed
+    share = result.prefill_time_fraction * again
+    return f", which takes up to {share:.1%} of the GPU's time once more (the model)" if share >= _WORTH_SAYING else ""
 
 
 def _has_room_now(readings: Readings) -> bool:

@@ -52,6 +52,10 @@ _SHARES: Final = {
 }
 _WEIGHT_ONLY: Final = frozenset({"awq", "gptq", "int4"})
 """Formats whose weights are widened to 16 bit before they compute."""
+_GOOD_USE: Final = 0.9
+"""Of the cache; below it there is room. Source: SGLang, docs/advanced_features/hyperparameter_tuning.md."""
+_UNDER_LOAD: Final = 0.5
+"""Set by hand: with fewer requests under way the metrics were saved before the load or after it."""
 _THOUSAND: Final = 1000.0
 _NEAR: Final = 2.0
 _FAR: Final = 100.0
@@ -303,9 +307,11 @@ class Sight:
     def _demand(self, run: Run) -> Iterator[Reading]:
         demand = self.under_way(run)
         deployment, server = run.machine.deployment, run.server
-        bound = server.num_fitting < server.num_places + 1
+        has_room = self._measured_room(demand)
+        bound = server.num_fitting < server.num_places + 1 and has_room is None
         shown = f"room for {server.num_fitting:,.0f} requests of these lengths is predicted"
-        yield Reading(signal=Signal.ROOM_BOUND, value=float(bound), shown=shown, modelled=True)
+        told = shown if has_room is None else has_room.shown
+        yield Reading(signal=Signal.ROOM_BOUND, value=float(bound), shown=told, modelled=True)
         seats = deployment.max_num_seqs * deployment.parallelism.dp
         running = self._measured.get(Signal.RUNNING)
         if running is not None:
@@ -323,6 +329,15 @@ class Sight:
         )
         told = f"{text}, and {seats:,} may run"
         yield Reading(signal=Signal.DEMAND_OVER_SEATS, value=number / seats, shown=told, cites=cites, modelled=True)
+
+    def _measured_room(self, demand: tuple[float, str] | None) -> Reading | None:
+        """Return the reading of the cache that says it has room while the load is on; None where none does."""
+        usage, running = (self._measured.get(one) for one in (Signal.KV_USAGE, Signal.RUNNING))
+        if usage is None or running is None or demand is None or usage.value >= _GOOD_USE:
+            return None
+        waiting = self._measured.get(Signal.WAITING)
+        under_way = running.value + (0.0 if waiting is None else waiting.value)
+        return usage if under_way >= _UNDER_LOAD * demand[0] else None
 
     def _cites_of_demand(self) -> tuple[Cite, ...]:
         for key in ("max_concurrency", "num_prompts"):

@@ -73,6 +73,9 @@ _MOSTLY_OVERHEAD: Final = _from(Signal.OVERHEAD_SHARE, 0.4, "set by hand: no oth
 _CROWDED: Final = _from(Signal.WAITING_SHARE, 0.2, "set by hand: one of five requests under way has no place")
 _SEVERAL_WAIT: Final = _from(Signal.WAITING, 4.0, "set by hand: a few wait for the next step at any time")
 
+UNGRAPHED: Final = 0.2
+"""Share of decode steps without a graph from which on a server is said to run without."""
+
 RULES: Final[tuple[Rule, ...]] = (
     # The figures themselves
     Rule(
@@ -136,7 +139,7 @@ RULES: Final[tuple[Rule, ...]] = (
         symptom="kv-exhausted",
         kind=Kind.FAULT,
         title="The KV cache is full{or_was}",
-        cause="requests wait for KV blocks, or lose theirs and are computed again{kv_room}",
+        cause="requests wait for KV blocks, or lose theirs and are computed again{thrown_away}{kv_room}",
         cases=(
             (
                 _above(Signal.PREEMPTIONS, 0.0, "the engine's count"),
@@ -311,10 +314,18 @@ RULES: Final[tuple[Rule, ...]] = (
         cause="the host launches every kernel by itself, and the GPU waits for it{captured}",
         cases=(
             (_is(Signal.EAGER),),
-            (_from(Signal.UNGRAPHED_SHARE, 0.2, "set by hand: a fifth of the steps"),),
-            (_above(Signal.RUNNING_OVER_CAPTURED, 1.0, "vLLM vllm/config: graphs up to min(2 x max_num_seqs, 512)"),),
+            (_from(Signal.UNGRAPHED_SHARE, UNGRAPHED, "set by hand: a fifth of the steps"),),
+            (
+                _above(Signal.RUNNING_OVER_CAPTURED, 1.0, "vLLM vllm/config: graphs up to min(2 x max_num_seqs, 512)"),
+                _from(Signal.OVERHEAD_SHARE, 0.1, "set by hand: in longer steps launches hide behind the GPU's work"),
+            ),
         ),
-        remedies=(WITH_GRAPHS, advice("capture batches as large as those that run")),
+        remedies=(
+            WITH_GRAPHS,
+            advice(
+                "capture batches as large as those that run: vLLM cudagraph_capture_sizes, SGLang --cuda-graph-max-bs"
+            ),
+        ),
         source="vLLM vllm/config/compilation.py; SGLang server_args.py",
     ),
     Rule(

@@ -35,7 +35,7 @@ PLACED = {
     *("decode", "drafting", "budget", "offload", "wait", "rounds", "transfer", "hits", "batch", "refusal"),
     *("refusal_remedy", "measured", "bound", "roofline", "normal", "slower", "suspects", "best_drafts"),
     *("more_memory", "more_sequences", "fewer_sequences", "twice_tp", "half_budget"),
-    *("stages", "tp_of_stage", "or_was", "unit", "larger_budget", "half_tp"),
+    *("stages", "tp_of_stage", "or_was", "unit", "thrown_away", "larger_budget", "half_tp"),
 }
 """Facts that whoever evaluates fills in: infcalc/api/diagnosing_facts.py."""
 

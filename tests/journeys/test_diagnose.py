@@ -709,3 +709,52 @@ def test_ranks_over_pcie_may_be_halved() -> None:
     assert half.gain is not None
     assert (half.gain.num_gpus_before, half.gain.num_gpus) == (8, 8)
     assert half.gain.gain_factor > 1.1
+
+
+def test_a_cache_that_has_room_under_the_load_is_not_called_full() -> None:
+    """The model has room for fewer, and the engine's own gauge knows better."""
+    crowd: dict[str, Any] = {"num_requests_running": 1024, "num_requests_waiting": 300}
+    (one,) = told(scraped(4000, **crowd, kv_cache_usage_perc=0.4), gpus=("h100",), tp=1)
+    assert faults(one) == ["sequences-capped", "queueing"]
+    (full,) = told(scraped(4000, **crowd, kv_cache_usage_perc=0.97), gpus=("h100",), tp=1)
+    assert faults(full)[0] == "kv-exhausted"
+    # Of metrics that were saved after a run, the empty cache says nothing.
+    run = serving(LLAMA, (3000, 600), 400, ttft_ms=30_000, tpot_ms=40)
+    idle = scraped(4000, num_requests_running=0, kv_cache_usage_perc=0.0)
+    (after,) = told(run, idle, gpus=("h100",), tp=1)
+    assert "kv-exhausted" in faults(after)
+
+
+def test_what_preemptions_throw_away_is_priced_as_prompts() -> None:
+    def full(preempted: int) -> Diagnosis:
+        text = scraped(
+            4000,
+            num_requests_running=60,
+            num_requests_waiting=80,
+            kv_cache_usage_perc=0.99,
+            num_preemptions_total=preempted,
+            request_prompt_tokens=(3000, 4000),
+            request_generation_tokens=(600, 4000),
+        )
+        (one,) = told(text, gpus=("h100",), tp=1)
+        return one
+
+    def cost(one: Diagnosis) -> float:
+        return float(finding(one, "kv-exhausted").cause.partition("up to ")[2].partition("%")[0])
+
+    evidence = [line for one in full(400).findings for line in one.evidence]
+    share = next(line.value for line in evidence if line.signal == "prefill_time_fraction")
+    # A tenth of the requests once more: 3,000 tokens of the prompt and 300 of the answer.
+    assert cost(full(400)) == pytest.approx(100 * share * 0.1 * 3300 / 3000, abs=0.06)
+    assert cost(full(1600)) == pytest.approx(4 * cost(full(400)), abs=0.25)
+
+
+def test_a_large_batch_without_a_graph_is_no_fault_where_its_steps_are_long() -> None:
+    busy = scraped(4000, num_requests_running=700, kv_cache_usage_perc=0.95)
+    (one,) = told(busy, gpus=("h200",), tp=1, max_num_seqs=1024)
+    assert "graph-capture-missed" not in faults(one)
+    small = busy.replace(LLAMA, "Qwen/Qwen3-0.6B")
+    (other,) = told(small, gpus=("h200",), tp=1, max_num_seqs=1024)
+    found = finding(other, "graph-capture-missed")
+    assert found.remedy.startswith("capture batches as large as those that run")
+    assert "700 requests run, and graphs are captured up to 512" in found.cause
