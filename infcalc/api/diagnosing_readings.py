@@ -228,6 +228,9 @@ class Sight:
         if queue is not None and queue < excess:
             excess = queue
             shown += f", {format_seconds(queue)} in the queue as measured"
+        if line.measured <= high and _all_run(run):
+            excess = 0.0
+            shown += ", and as long as predicted where all clients have a place: prompts share steps"
         yield Reading(signal=Signal.EXCESS_FIRST, value=excess, shown=shown, cites=cites, modelled=True)
         share = excess / line.measured
         yield Reading(signal=Signal.EXCESS_FIRST_SHARE, value=share, shown=shown, cites=cites, modelled=True)
@@ -414,6 +417,15 @@ class Sight:
             return
         shown = f"{one.speedup:.2f}x predicted ({one.low:.2f} to {one.high:.2f}) {one.how}"
         yield Reading(signal=Signal.DRAFTING_SPEEDUP, value=one.speedup, shown=shown, modelled=True)
+
+
+def _all_run(run: Run) -> bool:
+    """Return whether clients that wait for their answers all find a place at once."""
+    clients, server = run.load.offer.concurrency, run.server
+    deployment = run.machine.deployment
+    return clients is not None and clients <= min(
+        server.num_fitting, deployment.max_num_seqs * deployment.parallelism.dp
+    )
 
 
 def _thousandfold(measured: float, low: float, high: float, shown: str) -> str:

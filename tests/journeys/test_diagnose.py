@@ -758,3 +758,15 @@ def test_a_large_batch_without_a_graph_is_no_fault_where_its_steps_are_long() ->
     found = finding(other, "graph-capture-missed")
     assert found.remedy.startswith("capture batches as large as those that run")
     assert "700 requests run, and graphs are captured up to 512" in found.cause
+
+
+@pytest.mark.parametrize(("model", "gpu", "tp"), [("Qwen/Qwen3-32B", "a100-80gb", 2), (LLAMA, "mi300x", 1)])
+def test_prompts_that_share_steps_are_no_queue_where_all_clients_run(model: str, gpu: str, tp: int) -> None:
+    """First tokens of some seconds are what is predicted of so many clients, and all of them have a place."""
+    lengths = (2000, 300) if tp > 1 else (8000, 200)
+    (one,) = told(serving(model, lengths, 64, ttft_ms=1640, tpot_ms=91), gpus=(gpu,), tp=tp, max_model_len=16384)
+    assert faults(one) == []
+    (row,) = (row for row in one.looked_at if row.symptom == "queueing")
+    assert "where all clients have a place" in row.because
+    (late,) = told(serving(model, lengths, 64, ttft_ms=30_000, tpot_ms=91), gpus=(gpu,), tp=tp, max_model_len=16384)
+    assert "queueing" in faults(late)
