@@ -352,7 +352,7 @@ def read_log_text(path: str) -> str:
     place = "standard input" if path == "-" else path
     content = _read_standard_input(MAX_TEXT_BYTES) if path == "-" else _read_bytes(path, MAX_TEXT_BYTES)
     if content.startswith(_GZIP):
-        raise FileProblem("a compressed file", place=place, hint="unpack it first: gunzip -c FILE | infcalc compare -")
+        raise FileProblem("a compressed file", place=place, hint="unpack it first: gunzip -c FILE | infcalc ... -")
     if content.startswith(_WIDE_MARKS):
         return content.decode("utf-16", errors="replace").replace("\0", "")
     if b"\0" in content:

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from infcalc.cli.app import run
+from infcalc.diagnosis.rules import RULES
 from infcalc.spec.weights import weight_format
 
 if TYPE_CHECKING:
@@ -388,7 +389,39 @@ def pools() -> str:
     return table(("load and limit", "prefill share", "pools", "prefill busy", "goodput, pools over plain"), rows)
 
 
+STEPS_OF_FINDINGS = {
+    **dict.fromkeys(("unit-mistaken", "impossible-measurement", "contradictory-figures", "requests-failed"), 2),
+    **dict.fromkeys(("graph-capture-missed", "front-end-bound", "client-bound", "cpu-bound"), 2),
+    **dict.fromkeys(("slower-than-predicted", "faster-than-predicted"), 2),
+    **dict.fromkeys(("engine-refused", "kv-exhausted", "weights-offloaded"), 4),
+    **dict.fromkeys(("sequences-capped", "token-budget-too-large", "token-budget-too-small"), 5),
+    **dict.fromkeys(("prefix-cache-ineffective", "prefill-bound"), 6),
+    **dict.fromkeys(("prefix-cache-spent", "slow-kernels", "weight-only-spent", "decode-bound"), 7),
+    "speculation-losing": 8,
+    **dict.fromkeys(("tp-over-pcie", "tp-over-network"), 9),
+    **dict.fromkeys(("queueing", "uneven-load", "normal"), 11),
+    "kv-transfer-waits": 12,
+}
+"""The step of the document that mends a finding of diagnose, by its symptom."""
+
+
+def findings() -> str:
+    """Return the step of each finding that the rules of diagnose can make, some steps side by side."""
+    by_step: dict[int, list[str]] = {}
+    for rule in RULES:
+        by_step.setdefault(STEPS_OF_FINDINGS[rule.symptom], []).append(f"`{rule.symptom}`")
+    cells = [(", ".join(names), str(step)) for step, names in sorted(by_step.items())]
+    height = -(-len(cells) // _ABREAST)
+    cells += [("", "")] * (_ABREAST * height - len(cells))
+    rows = [[text for cell in cells[number::height] for text in cell] for number in range(height)]
+    return table(("finding", "step") * _ABREAST, rows).replace("|---:|---:", "|---:|---")
+
+
+_ABREAST = 3
+
+
 TABLES = {
+    "findings": findings,
     "crossovers": crossovers,
     "kv budget": kv_budget,
     "chunks": chunks,

@@ -16,6 +16,7 @@ import yaml
 
 from infcalc import __version__, files
 from infcalc.cli.app import COMMANDS, run
+from infcalc.diagnosis.rules import RULES
 from tests.journeys.command import infcalc
 from tests.measured import script
 
@@ -152,7 +153,7 @@ def test_every_table_is_used_and_every_hole_is_filled() -> None:
     assert not [name for name in skill_page.TABLES if f"{{{{ {name} }}}}" not in template]
     assert "{{" not in TEXT
     assert "<!-- with" not in TEXT
-    with pytest.raises(LookupError, match="one of crossovers"):
+    with pytest.raises(LookupError, match="one of findings"):
         skill_page.page("{{ no such table }}", frozenset())
 
 
@@ -202,3 +203,13 @@ def test_the_document_is_packed_under_its_name() -> None:
 
     assert f'"outputs/{skill_page.PAGE.name}" = "infcalc/data/{skill_page.PAGE.name}"' in project
     assert json.dumps(skill_page.PAGE.name) in (ROOT / "infcalc" / "files.py").read_text(encoding="utf-8")
+
+
+def test_every_finding_of_diagnose_leads_to_a_step() -> None:
+    tables = script("skill_tables")
+    numbers = {int(heading.partition(".")[0]) for heading in steps() if heading[0].isdigit()}
+
+    assert set(tables.STEPS_OF_FINDINGS) == {rule.symptom for rule in RULES}
+    assert set(tables.STEPS_OF_FINDINGS.values()) <= numbers
+    for symptom, step in tables.STEPS_OF_FINDINGS.items():
+        assert re.search(rf"\| [^|]*`{symptom}`[^|]* \| {step} \|", TEXT), symptom

@@ -20,7 +20,7 @@ from infcalc.api.offering import check_offer
 from infcalc.diagnosis import from_benchmark, from_intervals, from_metrics, from_start
 from infcalc.diagnosis.evaluating import evaluate
 from infcalc.diagnosis.rule import Kind
-from infcalc.diagnosis.rules import RULES
+from infcalc.diagnosis.rules import RULES, UNGRAPHED
 from infcalc.diagnosis.signals import Reading, Readings, Signal
 from infcalc.errors import InfcalcError, UsageError
 from infcalc.evidence.nouns import MEAN, NOW, TOTAL, Quantity
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _MOST_CASES: Final = 1000
 _STRONGEST: Final = frozenset({Signal.EAGER, Signal.CONTRADICTIONS, Signal.REFUSALS, Signal.TOKENS_PER_ROUND})
 """Signals that several files may tell: what speaks for the finding counts."""
-_WORTH_TELLING: Final = 1.02
-"""Differences that nobody would turn a setting for, as in what-if."""
+_WORTH_TELLING: Final = 1.05
+"""Gains that a first line tells: less is not worth a restart, and in two digits no gain at all."""
 _SAME_RUN: Final = 0.05
 _SAME_LENGTH: Final = 0.1
 _UNTRUE: Final = ("cannot be", "a negative estimate")
@@ -145,7 +145,7 @@ def _diagnosed(case: Case, ask: Ask, given: Offer, catalog: Catalog, beside: Seq
     readings = Readings.of(_strongest([*measured.by_signal.values(), *sight.readings()]))
     verdicts = evaluate(RULES, readings)
     facts = facts_of(model, sight, drafted, readings, words)
-    eager = any(one.rule.symptom == "graph-capture-missed" for one in verdicts.fired)
+    eager = (readings.value(Signal.EAGER) or 0) > 0 or (readings.value(Signal.UNGRAPHED_SHARE) or 0) >= UNGRAPHED
     pricer = Pricer(model, drafted, eager=eager)
     engine, version = _engine(case, model)
     findings = ranked([finding_of(one, facts, pricer, engine=engine, version=version) for one in verdicts.fired])
@@ -234,7 +234,7 @@ def _measured(case: Case, model: Modelled) -> Iterator[Reading]:
     if case.intervals is not None and case.intervals_source is not None:
         yield from from_intervals.read_signals(case.intervals, case.intervals_source)
     if case.run is not None:
-        yield from from_benchmark.read_signals(case.run, case.cites_of_run)
+        yield from from_benchmark.read_signals(case.run, case.cites_of_run, budget_tokens=budget)
     for source in case.sources:
         yield from from_start.read_tells(source)
     yield from _outside(case)
@@ -380,6 +380,9 @@ def _verdict(result: Diagnosis) -> str:
             low, high = first.gain_factor_low or 0.0, first.gain_factor_high or 0.0
             change = first.remedies[0].change
             head += f"; {change} would bring {first.gain_factor:.2g}x ({low:.2g} to {high:.2g})"
+        elif first.remedies and (gain := first.remedies[0].gain) is not None and gain.ttft_factor is not None:
+            sooner = gain.ttft_factor < 1 / _WORTH_TELLING
+            head += f"; {first.remedies[0].change}: first token {1 / gain.ttft_factor:.2g}x as soon" if sooner else ""
         return f"{head}; no gain is predicted: {blind}" if blind and not _has_gains(result) else head
     told = [_lower(one.title) for one in result.findings]
     looked = f"{len(result.looked_at) + len(result.findings)} of {len(RULES)} rules could be looked at"

@@ -11,7 +11,7 @@ from infcalc.engines.logs.reader import looked_for, read_log
 from infcalc.errors import FileProblem
 from infcalc.evidence.nouns import BenchmarkRun, Format, IntervalLog, MetricsSnapshot
 from infcalc.evidence.reading import KNOWN, format_of, read_evidence, sniff
-from infcalc.evidence.window import between
+from infcalc.evidence.window import between, is_counter
 from infcalc.frozen import frozen
 
 if TYPE_CHECKING:
@@ -154,7 +154,32 @@ def cases_of(texts: Sequence[Text]) -> tuple[Case, ...]:
     cases += [
         _with_log(Case(place=log.place, starts=starts, sources=(one.source, *beside)), log, one) for log, one in logs
     ]
-    return tuple(cases)
+    return tuple(_maybe_swapped(cases))
+
+
+def _maybe_swapped(cases: Sequence[Case]) -> list[Case]:
+    """Return cases, with a word where two of them may be one server whose later scrape was given first."""
+    told = list(cases)
+    for number, one in enumerate(told):
+        for other in told[number + 1 :]:
+            if one.metrics is None or other.metrics is None or not _follows(other, one):
+                continue
+            text = (
+                f"{one.place} and {other.place} are told apart, since counts fell: of one server, give the earlier "
+                "scrape first"
+            )
+            told[number] = replace(one, talk=(*one.talk, text))
+    return told
+
+
+def _follows(before: Case, after: Case) -> bool:
+    """Return whether a case's scrape may be the later one of another's server, which no file denies."""
+    if len(before.scrapes) != 1 or len(after.scrapes) != 1:
+        return False
+    one, other = before.scrapes[0], after.scrapes[0]
+    same = (one.snapshot.engine, one.snapshot.model) == (other.snapshot.engine, other.snapshot.model)
+    unknown = not (one.started and other.started)
+    return same and unknown and between((one.snapshot, other.snapshot)) is not None
 
 
 def _with_log(case: Case, log: IntervalLog, text: Text) -> Case:
@@ -163,20 +188,29 @@ def _with_log(case: Case, log: IntervalLog, text: Text) -> Case:
 
 def _with_server(case: Case, scrapes: Sequence[Scrape]) -> Case:
     """Return a case with the metrics of one server: of the time between its scrapes, where there are several."""
-    snapshots = [one.snapshot for one in scrapes]
-    window = between(snapshots)
     notes: list[str] = []
     talk: list[str] = []
+    if len(scrapes) > 1 and _is_backwards(scrapes):
+        scrapes = scrapes[::-1]
+        talk.append(f"{scrapes[-1].snapshot.place}: the later scrape stands first: they are taken by their counts")
     last = scrapes[-1]
+    window = between([one.snapshot for one in scrapes])
+    if window is not None and not _counted(scrapes):
+        talk.append(
+            f"{last.snapshot.place}: no count grew between the scrapes (twice the same, or nothing was answered): "
+            "counts and times are of all requests since the engine started"
+        )
+        window, scrapes = None, (last,)
     if window is not None:
         notes.append(f"{last.snapshot.place}: counts are of the time between {len(scrapes)} scrapes")
         if not all(one.started for one in scrapes) and len({one.source.place for one in scrapes}) > 1:
             notes.append("the files of metrics are taken as scrapes of one server, one after the other")
     elif len(scrapes) > 1:
         talk.append(
-            f"{last.snapshot.place}: counts fell between scrapes, so the engine was started anew: the last counts"
+            f"{last.snapshot.place}: counts fell between scrapes, so the engine was started anew, or the later scrape "
+            "stands first: the last counts"
         )
-    else:
+    elif not talk:
         notes.append(f"{last.snapshot.place}: counts and times are of all requests since the engine started")
     return replace(
         case,
@@ -187,6 +221,24 @@ def _with_server(case: Case, scrapes: Sequence[Scrape]) -> Case:
         notes=(*case.notes, *notes),
         talk=(*case.talk, *talk),
     )
+
+
+def _is_backwards(scrapes: Sequence[Scrape]) -> bool:
+    """Return whether scrapes of one process stand in the wrong order: its counts cannot fall."""
+    started = {one.started for one in scrapes}
+    snapshots = [one.snapshot for one in scrapes]
+    return (
+        len(started) == 1 and "" not in started and between(snapshots) is None and between(snapshots[::-1]) is not None
+    )
+
+
+def _counted(scrapes: Sequence[Scrape]) -> bool:
+    """Return whether any count grew from the first scrape to the last."""
+    first, last = (
+        {(one.name, one.labels): one.value for one in of.snapshot.samples} for of in (scrapes[0], scrapes[-1])
+    )
+    counts = [series for series in last if is_counter(series[0])]
+    return not counts or any(last[series] > first.get(series, 0.0) for series in counts)
 
 
 def _servers(scrapes: Sequence[Scrape]) -> list[list[Scrape]]:

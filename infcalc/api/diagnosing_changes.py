@@ -143,10 +143,22 @@ def _halved(offer: Offer) -> Offer:
     )
 
 
-def _budget(times: float) -> Callable[[AsItIs], Other]:
+def larger_budget_tokens(site: Site) -> int:
+    """Return the next budget of a step to try: the engine's own default where it has less, else twice what it has."""
+    from infcalc.api.deployment import resolve  # noqa: PLC0415 - only here
+
+    now = site.deployment.max_num_batched_tokens
+    default = 0
+    if site.ask.max_num_batched_tokens is not None:
+        (other,) = resolve(replace(site.ask, max_num_batched_tokens=None), site.catalog)
+        default = other.max_num_batched_tokens
+    return max(2 * now, default)
+
+
+def _budget(tokens_of: Callable[[Site], int]) -> Callable[[AsItIs], Other]:
     def other(now: AsItIs) -> Other:
         deployment = now.site.deployment
-        tokens = int(times * deployment.max_num_batched_tokens)
+        tokens = tokens_of(now.site)
         if tokens < deployment.max_num_seqs:
             raise Pointless(f"{tokens:,} tokens per step are fewer than its {deployment.max_num_seqs:,} sequences")
         steps = " -> ".join(
@@ -181,6 +193,14 @@ def _graphs(now: AsItIs) -> Other:
     return Other(ask=replace(now.site.ask, enforce_eager=False), loaded=now.loaded)
 
 
+def _smaller_tp(now: AsItIs) -> Other:
+    tp = now.site.deployment.parallelism.tp
+    if tp < 2 or tp % 2:  # noqa: PLR2004 - halves
+        raise Pointless("its ranks cannot be halved")
+    halved = _replica(now)
+    return replace(halved, ask=replace(now.site.ask, tp=tp // 2, num_gpus=None))
+
+
 def _stages(now: AsItIs) -> Other:
     tp, pp = stages_of(now.site.deployment)
     if pp == now.site.deployment.parallelism.pp:
@@ -211,9 +231,10 @@ _CHANGES: Final[Mapping[Change, Callable[[AsItIs], Other]]] = {
     Change.WEIGHTS_FP8: _weights("fp8"),
     Change.WEIGHTS_INT4: _weights("awq"),
     Change.WEIGHTS_16: _weights("bf16"),
-    Change.BUDGET_DOUBLED: _budget(2.0),
-    Change.BUDGET_HALVED: _budget(0.5),
+    Change.BUDGET_RAISED: _budget(larger_budget_tokens),
+    Change.BUDGET_HALVED: _budget(lambda site: site.deployment.max_num_batched_tokens // 2),
     Change.GRAPHS: _graphs,
+    Change.SMALLER_TP: _smaller_tp,
     Change.STAGES: _stages,
     Change.HALF_CACHED: _half_cached,
     Change.NO_OFFLOAD: _no_offload,

@@ -45,6 +45,8 @@ class Drafted:
     high: float
     num_best_drafts: int | None
     how: str
+    is_stated: bool
+    """Whether somebody says by which way; else it is the most favourable of the known ones."""
 
 
 def drafted_of(model: Modelled, measured: Mapping[Signal, Reading]) -> tuple[Drafted | None, str]:
@@ -98,6 +100,7 @@ def drafted_of(model: Modelled, measured: Mapping[Signal, Reading]) -> tuple[Dra
             high=row.speedup_high,
             num_best_drafts=_best(plain, draft, row.method, row.survival_rates, context),
             how=how,
+            is_stated=bool(method or ask.draft_model),
         ),
         "",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from infcalc.api.diagnosing_changes import more_memory, stages_of
+from infcalc.api.diagnosing_changes import larger_budget_tokens, more_memory, stages_of
 from infcalc.api.judging import Measurement
 from infcalc.api.measured_causes import Loss
 from infcalc.api.measured_comparing import shown_value
@@ -49,6 +49,8 @@ _FIRST_ONLY: Final = frozenset({Quantity.INPUT_PER_S, Quantity.PREFILL})
 _NETWORK_BYTES_PER_S: Final = 50e9
 """A port of 400 Gbit/s, of which each GPU of such machines has one."""
 _MOST_SUSPECTS: Final = 3
+_WORTH_SAYING: Final = 0.0005
+_GOOD_USE: Final = 0.9
 
 
 class Facts(dict[str, str]):
@@ -65,7 +67,8 @@ _NUMBERS: Final = frozenset(
         "more_sequences",
         "fewer_sequences",
         "twice_tp",
-        "double_budget",
+        "larger_budget",
+        "half_tp",
         "half_budget",
         "stages",
         "tp_of_stage",
@@ -83,6 +86,7 @@ def facts_of(
         ("impossible", Signal.IMPOSSIBLE),
         ("contradictions", Signal.CONTRADICTIONS),
         ("kernels", Signal.SLOW_KERNELS),
+        ("unit", Signal.THOUSANDFOLD),
     ):
         reading = readings.get(signal)
         facts[name] = "" if reading is None else reading.shown
@@ -102,6 +106,8 @@ def facts_of(
         reading = readings.get(signal)
         if reading is not None:
             facts[name] = f": {reading.shown}"
+    facts["thrown_away"] = _thrown_away(model, readings)
+    facts["or_was"] = ", or was: it has room now" if _has_room_now(readings) else ""
     rounds = readings.get(Signal.TOKENS_PER_ROUND)
     facts["rounds"] = f"{rounds.value:.2f} tokens" if rounds is not None else "the tokens"
     if drafted is not None and drafted.num_best_drafts is not None:
@@ -117,6 +123,28 @@ def facts_of(
     return facts
 
 
+def _thrown_away(model: Modelled, readings: Readings) -> str:
+    """Say what preemptions cost: prompt and half of the answer are prefilled once more, at the price of a prompt.
+
+    An upper end: what the prefix cache still holds is not computed again (vLLM V1 and SGLang recompute, and both look
+    there first).
+    """
+    each, made = readings.value(Signal.PREEMPTED_SHARE), model.made
+    if not each or made is None or made.run is None or not made.run.asked.prompt_tokens:
+        return ""
+    asked, result = made.run.asked, made.result
+    computed = max(1.0, asked.prompt_tokens - asked.cached_tokens)
+    again = each * (asked.prompt_tokens + asked.answer_tokens / 2) / computed
+    share = result.prefill_time_fraction * again
+    return f", which takes up to {share:.1%} of the GPU's time once more (the model)" if share >= _WORTH_SAYING else ""
+
+
+def _has_room_now(readings: Readings) -> bool:
+    """Return whether the cache has room where it is looked at, whatever was counted before; SGLang calls 0.9 good."""
+    usage, demand = readings.value(Signal.KV_USAGE), readings.value(Signal.DEMAND_OVER_ROOM)
+    return usage is not None and usage < _GOOD_USE and (demand is None or demand < 1)
+
+
 def _numbers(facts: Facts, model: Modelled) -> None:
     if model.found is None:
         return
@@ -126,7 +154,8 @@ def _numbers(facts: Facts, model: Modelled) -> None:
     facts |= {
         "more_sequences": str(2 * deployment.max_num_seqs),
         "twice_tp": str(2 * ranks.tp),
-        "double_budget": str(2 * budget),
+        "half_tp": str(max(1, ranks.tp // 2)),
+        "larger_budget": str(larger_budget_tokens(model.found.site)),
         "half_budget": str(budget // 2),
         "stages": str(pp),
         "tp_of_stage": str(tp),
@@ -209,4 +238,6 @@ def _suspects(line: FigureLine, model: Modelled) -> str:
         return default
     losses = {"kernels below peak", "links", "engine overhead", "front end", "prefill of other requests"}
     suspects = [one for one in judgement.causes if one.cause not in losses]
+    if not suspects:
+        return default
     return "what would explain it: " + "; ".join(f"{one.cause} ({one.why})" for one in suspects[:_MOST_SUSPECTS])

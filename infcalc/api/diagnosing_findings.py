@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from infcalc.api.diagnosing_gains import NOT_PRICED
 from infcalc.api.diagnosing_nouns import EvidenceLine, Finding, Gain, Lacking, LookedAt, RemedyOffer
 from infcalc.diagnosis.asking import BENCHMARK, HOW, METRICS, MORE_METRICS, TWO_SCRAPES
 from infcalc.diagnosis.rule import Kind
+from infcalc.diagnosis.rules import RULES
 from infcalc.diagnosis.signals import Signal
 from infcalc.engines.flags.table import FLAGS, has_flag, version_of, why_absent
 
@@ -26,6 +28,7 @@ _SURER: Final = 0.01
 """What a measured finding counts for beside a modelled one, where neither is priced."""
 _MOST_READINGS: Final = 2
 _KINDS: Final = list(Kind)
+_GENERAL: Final = frozenset(rule.symptom for rule in RULES if rule.general)
 
 
 def finding_of(fired: Fired, facts: Facts, pricer: Pricer, *, engine: str, version: str) -> Finding:
@@ -53,20 +56,24 @@ def finding_of(fired: Fired, facts: Facts, pricer: Pricer, *, engine: str, versi
 
 
 def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return findings by kind, then by what the best remedy gains, then by how sure they are."""
+    """Return findings by kind, particular ones before general, by what the best remedy gains, by how sure they are."""
     return tuple(sorted(findings, key=_rank))
 
 
-def _rank(one: Finding) -> tuple[int, float]:
+def _rank(one: Finding) -> tuple[int, bool, float]:
     sure = _SURER if one.certainty == _MEASURED else 0.0
     gain = one.remedies[0].gain if one.remedies else None
-    return _KINDS.index(one.kind), -(max(1.0, 1.0 if gain is None else _for_as_many(gain)) + sure)
+    worth = max(1.0, 1.0 if gain is None else _for_as_many(gain)) + sure
+    return _KINDS.index(one.kind), one.symptom in _GENERAL, -worth
 
 
 def _worth(offer: RemedyOffer) -> float:
-    """Return what remedies stand by: the gain for as many GPUs; what is not priced stands where nothing is gained."""
+    """Return what remedies stand by: the gain for as many GPUs.
+
+    What is not priced stands where nothing is gained; what is pointless, or cannot be, stands last.
+    """
     if offer.gain is None:
-        return 1.0 if not offer.change else 0.0
+        return 1.0 if not offer.change or offer.unpriced.startswith(NOT_PRICED) else 0.0
     return _for_as_many(offer.gain)
 
 

@@ -40,6 +40,12 @@ _KINDS: Final = {
 }
 
 
+NOT_PRICED: Final = "not priced"
+"""How a gain that nobody can tell begins to say why; a change that is of no use says that instead."""
+_BEYOND_FLOOR: Final = 1.02
+"""A floor that changes less than this does not bind."""
+
+
 class Pricer:
     """Prices changes of one case; each is made once. ``eager``: it was seen to run without graphs."""
 
@@ -57,11 +63,11 @@ class Pricer:
     def _priced(self, change: Change) -> Gain | str:
         model = self._model
         if model.found is None:
-            return "not priced without a deployment (--model, --gpu)"
+            return f"{NOT_PRICED} without a deployment (--model, --gpu)"
         if change is Change.NO_DRAFTING:
             return self._without_drafting()
         if model.loaded is None or model.made is None or model.made.run is None:
-            return "not priced without a load that is predicted to fit"
+            return f"{NOT_PRICED} without a load that is predicted to fit"
         try:
             return _weighed(change, *self._now(model.found.site, model.loaded, model.made))
         except Pointless as reason:
@@ -114,7 +120,23 @@ def _weighed(change: Change, now: AsItIs, before: Predicted) -> Gain | str:
     after = predicted(site_of(other.ask, deployment, now.site.catalog), other.loaded)
     if after.run is None:
         return f"does not fit: {format_bytes(after.result.missing_bytes)} per GPU are missing"
-    return _gain(before, after, other)
+    gain = _gain(before, after, other)
+    if change is Change.GRAPHS and not isinstance(gain, str) and gain.gain_factor < _BEYOND_FLOOR:
+        return _only_a_floor(now, before)
+    return gain
+
+
+def _only_a_floor(now: AsItIs, before: Predicted) -> str:
+    """Return why graphs are not priced where launches fit into a step: all that is known of them is the least time."""
+    ranks = now.site.deployment.parallelism
+    layers = sum(run.num_layers for run in now.site.deployment.model.layers)
+    floor_s = now.run.machine.pace.value.eager_floor_s(num_layers=layers, num_gpus=max(ranks.tp, ranks.ep))
+    tpot = before.result.tpot_s
+    token = "" if tpot is None else f", and a token takes {format_seconds(tpot.value)} anyway"
+    return (
+        f"{NOT_PRICED}: of a run without graphs only the least time of its launches is known, "
+        f"{format_seconds(floor_s)} in a step{token}; a benchmark with and without tells"
+    )
 
 
 def _refused(change: Change, ask: Ask, deployment: Deployment, form: KvFormat) -> str:
@@ -129,7 +151,7 @@ def _refused(change: Change, ask: Ask, deployment: Deployment, form: KvFormat) -
 def _gain(before: Predicted, after: Predicted, other: Other) -> Gain | str:
     rate, then = before.result.output_tokens_per_s, after.result.output_tokens_per_s
     if rate is None or then is None or not rate.value:
-        return "not priced: nothing is answered under this load"
+        return f"{NOT_PRICED}: nothing is answered under this load"
     throughput = other.num_servers * then.value / rate.value
     whole = _ratio(after.result.e2e_s, before.result.e2e_s)
     waits = before.run is None or not before.run.at_rate

@@ -52,6 +52,14 @@ _SHARES: Final = {
 }
 _WEIGHT_ONLY: Final = frozenset({"awq", "gptq", "int4"})
 """Formats whose weights are widened to 16 bit before they compute."""
+_GOOD_USE: Final = 0.9
+"""Of the cache; below it there is room. Source: SGLang, docs/advanced_features/hyperparameter_tuning.md."""
+_UNDER_LOAD: Final = 0.5
+"""Set by hand: with fewer requests under way the metrics were saved before the load or after it."""
+_THOUSAND: Final = 1000.0
+_NEAR: Final = 2.0
+_FAR: Final = 100.0
+"""Set by hand: no server is a hundred times off by itself, and a unit leaves a figure within twice of its band."""
 _CAPTURED: Final = (512, 1024)
 """Largest batch that vLLM captures by default, and on SM 10.x. Source: vLLM 0.33 vllm/config/vllm.py."""
 _WIDE_CAPTURE: Final = ("GB100", "Blackwell Ultra")
@@ -66,6 +74,7 @@ class Sight:
         self, case: Case, model: Modelled, drafted: Drafted | None, measured: Mapping[Signal, Reading]
     ) -> None:
         self._case, self._model, self._drafted, self._measured = case, model, drafted, measured
+        self._unit = ""
 
     def readings(self) -> Iterator[Reading]:
         """Return what the prediction says, of those signals that it says something of."""
@@ -140,7 +149,10 @@ class Sight:
         found = self.impossible()
         shown = "; ".join(dict.fromkeys(line.attributed_to for line in found)) or "no figure is beyond physics"
         cites = tuple(dict.fromkeys(cite for line in found for cite in self.cites(line)))
-        yield Reading(signal=Signal.IMPOSSIBLE, value=float(len(found)), shown=shown, cites=cites)
+        unsaid = bool(found) and self._model.found is not None and self._model.found.is_alone
+        if unsaid:
+            shown += "; no number of GPUs is stated, so one was assumed: --tp or --gpus says what it was"
+        yield Reading(signal=Signal.IMPOSSIBLE, value=float(len(found)), shown=shown, cites=cites, modelled=unsaid)
 
     def _headline(self) -> Iterator[Reading]:
         line = self.line()
@@ -148,20 +160,26 @@ class Sight:
             return
         rate = line.quantity.endswith("_per_s") or line.quantity == Quantity.PER_USER
         # What drafting gains is in the measurement, and not in the prediction.
-        faster = 1.0
+        faster = surely = 1.0
         if self._rounds() > 1:
             if self._drafted is None:
                 return
             faster = self._drafted.speedup
+            surely = faster if self._drafted.is_stated else min(1.0, faster)
         low, high = line.predicted_low or line.predicted, line.predicted_high or line.predicted
-        over = low * faster / line.measured if rate else line.measured * faster / high
-        limits = (
-            shown_value(line.quantity, low * (faster if rate else 1 / faster)),
-            shown_value(line.quantity, high * (faster if rate else 1 / faster)),
+        low, high = (low * surely, high * faster) if rate else (low / faster, high / surely)
+        over = low / line.measured if rate else line.measured / high
+        under = line.measured / high if rate else low / line.measured
+        shown = (
+            f"{shown_value(line.quantity, line.measured)} measured, {shown_value(line.quantity, low)} to "
+            f"{shown_value(line.quantity, high)} predicted"
         )
-        shown = f"{shown_value(line.quantity, line.measured)} measured, {limits[0]} to {limits[1]} predicted"
         cites = self.cites(line)
+        self._unit = _thousandfold(line.measured, low, high, shown)
+        told = self._unit or "no figure is a thousandfold off"
+        yield Reading(signal=Signal.THOUSANDFOLD, value=float(bool(self._unit)), shown=told, cites=cites, modelled=True)
         yield Reading(signal=Signal.TOKEN_OVER_BAND, value=over, shown=shown, cites=cites, modelled=True)
+        yield Reading(signal=Signal.BAND_OVER_TOKEN, value=under, shown=shown, cites=cites, modelled=True)
         if line.slower_fraction is None or faster > 1:
             yield Reading(signal=Signal.UNRANKED_OVER_BAND, value=over, shown=shown, cites=cites, modelled=True)
         else:
@@ -197,13 +215,37 @@ class Sight:
             return
         chunk = max(1.0, min(run.asked.prompt_tokens, run.server.budget_tokens))
         own_s = step.time_s.value * run.asked.prompt_tokens / chunk + front_end_s(run)
-        excess = max(0.0, line.measured - own_s)
+        if self._unit:
+            return
         shown = (
             f"{format_seconds(line.measured)} to the first token, {format_seconds(own_s)} of them for its own prompt"
         )
+        excess = max(0.0, line.measured - own_s)
+        outside, queue = self._outside_s(), self._queue_s()
+        if outside:
+            excess = max(0.0, excess - outside)
+            shown += f", {format_seconds(outside)} outside the engine"
+        if queue is not None and queue < excess:
+            excess = queue
+            shown += f", {format_seconds(queue)} in the queue as measured"
+        if line.measured <= high and _all_run(run):
+            excess = 0.0
+            shown += ", and as long as predicted where all clients have a place: prompts share steps"
         yield Reading(signal=Signal.EXCESS_FIRST, value=excess, shown=shown, cites=cites, modelled=True)
         share = excess / line.measured
         yield Reading(signal=Signal.EXCESS_FIRST_SHARE, value=share, shown=shown, cites=cites, modelled=True)
+
+    def _outside_s(self) -> float:
+        """Return the seconds of a first token that were measured to pass before the engine, or behind it."""
+        signal = Signal.FRONT_END if self._case.run is None else Signal.CLIENT_GAP
+        reading = self._measured.get(signal)
+        return 0.0 if reading is None else reading.value
+
+    def _queue_s(self) -> float | None:
+        """Return the measured wait of the very requests whose first token is looked at; None where nobody tells."""
+        same = self._case.run is None or Signal.CLIENT_GAP in self._measured
+        reading = self._measured.get(Signal.QUEUE) if same else None
+        return None if reading is None else reading.value
 
     # What bounds it
 
@@ -268,9 +310,11 @@ class Sight:
     def _demand(self, run: Run) -> Iterator[Reading]:
         demand = self.under_way(run)
         deployment, server = run.machine.deployment, run.server
-        bound = server.num_fitting < server.num_places + 1
+        has_room = self._measured_room(demand)
+        bound = server.num_fitting < server.num_places + 1 and has_room is None
         shown = f"room for {server.num_fitting:,.0f} requests of these lengths is predicted"
-        yield Reading(signal=Signal.ROOM_BOUND, value=float(bound), shown=shown, modelled=True)
+        told = shown if has_room is None else has_room.shown
+        yield Reading(signal=Signal.ROOM_BOUND, value=float(bound), shown=told, modelled=True)
         seats = deployment.max_num_seqs * deployment.parallelism.dp
         running = self._measured.get(Signal.RUNNING)
         if running is not None:
@@ -288,6 +332,15 @@ class Sight:
         )
         told = f"{text}, and {seats:,} may run"
         yield Reading(signal=Signal.DEMAND_OVER_SEATS, value=number / seats, shown=told, cites=cites, modelled=True)
+
+    def _measured_room(self, demand: tuple[float, str] | None) -> Reading | None:
+        """Return the reading of the cache that says it has room while the load is on; None where none does."""
+        usage, running = (self._measured.get(one) for one in (Signal.KV_USAGE, Signal.RUNNING))
+        if usage is None or running is None or demand is None or usage.value >= _GOOD_USE:
+            return None
+        waiting = self._measured.get(Signal.WAITING)
+        under_way = running.value + (0.0 if waiting is None else waiting.value)
+        return usage if under_way >= _UNDER_LOAD * demand[0] else None
 
     def _cites_of_demand(self) -> tuple[Cite, ...]:
         for key in ("max_concurrency", "num_prompts"):
@@ -364,6 +417,23 @@ class Sight:
             return
         shown = f"{one.speedup:.2f}x predicted ({one.low:.2f} to {one.high:.2f}) {one.how}"
         yield Reading(signal=Signal.DRAFTING_SPEEDUP, value=one.speedup, shown=shown, modelled=True)
+
+
+def _all_run(run: Run) -> bool:
+    """Return whether clients that wait for their answers all find a place at once."""
+    clients, server = run.load.offer.concurrency, run.server
+    deployment = run.machine.deployment
+    return clients is not None and clients <= min(
+        server.num_fitting, deployment.max_num_seqs * deployment.parallelism.dp
+    )
+
+
+def _thousandfold(measured: float, low: float, high: float, shown: str) -> str:
+    """Return in words that a figure would be near its prediction in a unit a thousand times as large, or as small."""
+    for factor, word in ((_THOUSAND, "a thousand times"), (1 / _THOUSAND, "a thousandth of")):
+        if low / _NEAR <= measured / factor <= high * _NEAR and not low / _FAR <= measured <= high * _FAR:
+            return f"{shown}: it is {word} what was to be expected"
+    return ""
 
 
 def _links(gpu: Gpu, parallelism: Parallelism) -> Iterator[Reading]:

@@ -59,6 +59,8 @@ class Settled:
     inputs: tuple[Input, ...]
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
+    is_alone: bool = False
+    """One GPU is assumed: nobody says how many there are."""
 
     @property
     def deployment(self) -> Deployment:
@@ -103,6 +105,7 @@ def settled(stated: Sequence[Stated], ask: Ask, catalog: Catalog, place: str) ->
         inputs=inputs,
         assumptions=(*notes, *found.notes, *deployment.assumptions),
         warnings=(*found.doubts, *doubts, *deployment.warnings),
+        is_alone=found.is_alone,
     )
 
 
@@ -155,6 +158,11 @@ class _Found:
             changed: dict[str, Any] = {_FIELDS.get(name, name): value}
             self.ask = replace(self.ask, **changed)
             self._keys[name] = self.key(name)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one GPU was taken, where nobody says how many."""
+        return self._alone
 
     def assume_one(self) -> None:
         """Take one GPU, where nobody says how many."""

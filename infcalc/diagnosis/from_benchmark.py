@@ -15,18 +15,20 @@ if TYPE_CHECKING:
 
     Citing = Callable[[str], tuple[Cite, ...]]
 
+_LEAST_BUDGET: Final = 2048
+"""Least tokens per step that engines set by themselves. Source: infcalc/engines/vllm.py, sglang.py: small GPUs."""
 _CONTRADICTION: Final = ("one is wrong", "is longer than")
 """In the words of those who read results."""
 
 
-def read_signals(run: BenchmarkRun, cites: Citing) -> tuple[Reading, ...]:
-    """Return what a result says."""
-    return tuple(_Found(run, cites).all())
+def read_signals(run: BenchmarkRun, cites: Citing, *, budget_tokens: int | None = None) -> tuple[Reading, ...]:
+    """Return what a result says; ``budget_tokens`` are those that a step may hold, where they are known."""
+    return tuple(_Found(run, cites, budget_tokens or _LEAST_BUDGET).all())
 
 
 class _Found:
-    def __init__(self, run: BenchmarkRun, cites: Citing) -> None:
-        self._run, self._cites = run, cites
+    def __init__(self, run: BenchmarkRun, cites: Citing, budget_tokens: int) -> None:
+        self._run, self._cites, self._budget_tokens = run, cites, budget_tokens
 
     def all(self) -> Iterator[Reading]:
         yield from self._contradictions()
@@ -73,6 +75,21 @@ class _Found:
         yield self._reading(Signal.GAP_TAIL, tail.value / middle.value, shown, tail, middle)
         shown = f"{format_seconds(tail.value)} between tokens, one gap in a hundred"
         yield self._reading(Signal.GAP_P99, tail.value, shown, tail)
+        yield from self._prompts(tail.value)
+
+    def _prompts(self, gap_s: float) -> Iterator[Reading]:
+        """Return the tokens of the prompts that come while others wait for a token, which one step takes together."""
+        load, rate = self._run.load, self._run.figure(Quantity.REQUESTS_PER_S)
+        if not load.input_tokens:
+            return
+        number = 1.0
+        if load.num_clients is None and load.requests_per_s is None:
+            number = float(load.num_requests or 1)
+        elif rate is not None:
+            number = max(1.0, rate.value * gap_s)
+        tokens = number * load.input_tokens
+        shown = f"{tokens:,.0f} tokens of prompts come at once, and a step holds {self._budget_tokens:,}"
+        yield Reading(signal=Signal.PROMPTS_IN_STEP, value=tokens / self._budget_tokens, shown=shown)
 
     def _clients(self) -> Iterator[Reading]:
         """Return the share of the clients that had a request under way (Little 1961)."""

@@ -84,14 +84,14 @@ WEIGHTS_INT4: Final = Remedy(
 )
 WEIGHTS_16: Final = Remedy(text="load the checkpoint in 16 bit", flags={}, change=Change.WEIGHTS_16)
 LARGER_BUDGET: Final = Remedy(
-    text="let a step hold more tokens",
+    text="let a step hold more tokens: the engine's default, or twice as many where it has that",
     flags={
-        "vllm": (_set("--max-num-batched-tokens", "{double_budget}"),),
-        "sglang": (_set("--chunked-prefill-size", "{double_budget}"),),
-        "tensorrt-llm": (_set("--max_num_tokens", "{double_budget}"),),
-        "llama.cpp": (_set("-b", "{double_budget}"),),
+        "vllm": (_set("--max-num-batched-tokens", "{larger_budget}"),),
+        "sglang": (_set("--chunked-prefill-size", "{larger_budget}"),),
+        "tensorrt-llm": (_set("--max_num_tokens", "{larger_budget}"),),
+        "llama.cpp": (_set("-b", "{larger_budget}"),),
     },
-    change=Change.BUDGET_DOUBLED,
+    change=Change.BUDGET_RAISED,
 )
 HALF_BUDGET: Final = Remedy(
     text="let a step hold fewer tokens: gaps become shorter, first tokens come a little later",
@@ -107,6 +107,15 @@ WITH_GRAPHS: Final = Remedy(
     text="let the engine capture CUDA graphs",
     flags={"vllm": (_without("--enforce-eager"),), "sglang": (_without("--disable-cuda-graph"),)},
     change=Change.GRAPHS,
+)
+SMALLER_TP: Final = Remedy(
+    text="split over half as many GPUs, and run two replicas on them: fewer ranks wait for the link",
+    flags={
+        "vllm": (_set("--tensor-parallel-size", "{half_tp}"),),
+        "sglang": (_set("--tp-size", "{half_tp}"),),
+        "tensorrt-llm": (_set("--tp_size", "{half_tp}"),),
+    },
+    change=Change.SMALLER_TP,
 )
 STAGES: Final = Remedy(
     text="split by layers where the link is slow: stages pass one activation, TP reduces twice per layer",

@@ -63,9 +63,10 @@ class Change(StrEnum):
     WEIGHTS_FP8 = "weights in FP8"
     WEIGHTS_INT4 = "weights in 4 bit"
     WEIGHTS_16 = "weights in 16 bit"
-    BUDGET_DOUBLED = "twice the tokens per step"
+    BUDGET_RAISED = "more tokens per step"
     BUDGET_HALVED = "half the tokens per step"
     GRAPHS = "with CUDA graphs"
+    SMALLER_TP = "half the TP, two replicas"
     STAGES = "pipeline stages in place of TP ranks"
     NO_DRAFTING = "without drafting"
     HALF_CACHED = "half of each prompt found in the cache"
@@ -104,7 +105,8 @@ class Remedy:
 class Rule:
     """A rule: it fires where all conditions of one of ``cases`` hold, and no finding of ``unless`` was made.
 
-    ``title`` and ``cause`` may name facts in braces, which whoever evaluates fills in.
+    ``title`` and ``cause`` may name facts in braces, which whoever evaluates fills in. A ``general`` finding is what
+    others bring about: it is told after the particular ones of its kind.
     """
 
     symptom: str
@@ -115,3 +117,4 @@ class Rule:
     remedies: tuple[Remedy, ...]
     source: str
     unless: tuple[str, ...] = ()
+    general: bool = False

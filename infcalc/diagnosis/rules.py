@@ -20,6 +20,7 @@ from infcalc.diagnosis.remedies import (
     PREFIXES,
     REPLICA,
     SHORTER_DRAFTS,
+    SMALLER_TP,
     STAGES,
     TWICE_THE_TP,
     WEIGHTS_16,
@@ -72,8 +73,22 @@ _MOSTLY_OVERHEAD: Final = _from(Signal.OVERHEAD_SHARE, 0.4, "set by hand: no oth
 _CROWDED: Final = _from(Signal.WAITING_SHARE, 0.2, "set by hand: one of five requests under way has no place")
 _SEVERAL_WAIT: Final = _from(Signal.WAITING, 4.0, "set by hand: a few wait for the next step at any time")
 
+UNGRAPHED: Final = 0.2
+"""Share of decode steps without a graph from which on a server is said to run without."""
+
 RULES: Final[tuple[Rule, ...]] = (
     # The figures themselves
+    Rule(
+        symptom="unit-mistaken",
+        kind=Kind.MEASUREMENT,
+        title="A figure is a thousandfold off: its unit may be another",
+        cause="{unit}",
+        cases=((_is(Signal.THOUSANDFOLD, "set by hand: a thousandth, or thousandfold, is near the prediction"),),),
+        remedies=(
+            advice("look at the unit of times in the file: ms as seconds, or seconds as ms, make all else worthless"),
+        ),
+        source="arithmetic; formats of results by their tools' documentation (infcalc/evidence)",
+    ),
     Rule(
         symptom="impossible-measurement",
         kind=Kind.MEASUREMENT,
@@ -87,6 +102,7 @@ RULES: Final[tuple[Rule, ...]] = (
             ),
         ),
         source="roofline: FLOP / peak and bytes / bandwidth at 100 % of both",
+        general=True,
     ),
     Rule(
         symptom="contradictory-figures",
@@ -122,8 +138,8 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         symptom="kv-exhausted",
         kind=Kind.FAULT,
-        title="The KV cache is full",
-        cause="requests wait for KV blocks, or lose theirs and are computed again{kv_room}",
+        title="The KV cache is full{or_was}",
+        cause="requests wait for KV blocks, or lose theirs and are computed again{thrown_away}{kv_room}",
         cases=(
             (
                 _above(Signal.PREEMPTIONS, 0.0, "the engine's count"),
@@ -178,6 +194,7 @@ RULES: Final[tuple[Rule, ...]] = (
         ),
         remedies=(REPLICA, TWICE_THE_TP, advice("send less at once: a queue adds waiting, not throughput")),
         source="queueing: waits grow without bound as the load nears what can be answered",
+        general=True,
     ),
     Rule(
         symptom="uneven-load",
@@ -248,6 +265,7 @@ RULES: Final[tuple[Rule, ...]] = (
             (
                 _from(Signal.GAP_TAIL, 5.0, "set by hand: five times the median gap is a stutter"),
                 _from(Signal.GAP_P99, 0.1, "set by hand: a tenth of a second is seen"),
+                _from(Signal.PROMPTS_IN_STEP, 0.5, "half a budget would hold fewer prompts than come at once"),
             ),
         ),
         remedies=(HALF_BUDGET,),
@@ -296,10 +314,18 @@ RULES: Final[tuple[Rule, ...]] = (
         cause="the host launches every kernel by itself, and the GPU waits for it{captured}",
         cases=(
             (_is(Signal.EAGER),),
-            (_from(Signal.UNGRAPHED_SHARE, 0.2, "set by hand: a fifth of the steps"),),
-            (_above(Signal.RUNNING_OVER_CAPTURED, 1.0, "vLLM vllm/config: graphs up to min(2 x max_num_seqs, 512)"),),
+            (_from(Signal.UNGRAPHED_SHARE, UNGRAPHED, "set by hand: a fifth of the steps"),),
+            (
+                _above(Signal.RUNNING_OVER_CAPTURED, 1.0, "vLLM vllm/config: graphs up to min(2 x max_num_seqs, 512)"),
+                _from(Signal.OVERHEAD_SHARE, 0.1, "set by hand: in longer steps launches hide behind the GPU's work"),
+            ),
         ),
-        remedies=(WITH_GRAPHS, advice("capture batches as large as those that run")),
+        remedies=(
+            WITH_GRAPHS,
+            advice(
+                "capture batches as large as those that run: vLLM cudagraph_capture_sizes, SGLang --cuda-graph-max-bs"
+            ),
+        ),
         source="vLLM vllm/config/compilation.py; SGLang server_args.py",
     ),
     Rule(
@@ -344,7 +370,7 @@ RULES: Final[tuple[Rule, ...]] = (
                 _from(Signal.COMMUNICATION_SHARE, 0.2, "set by hand: a fifth of a step"),
             ),
         ),
-        remedies=(STAGES, WEIGHTS_INT4),
+        remedies=(STAGES, SMALLER_TP, WEIGHTS_INT4),
         source="all-reduce over PCIe: tests/published, efficiency.yaml; vLLM custom_all_reduce.py",
     ),
     Rule(
@@ -358,7 +384,7 @@ RULES: Final[tuple[Rule, ...]] = (
                 _from(Signal.COMMUNICATION_SHARE, 0.2, "set by hand: a fifth of a step"),
             ),
         ),
-        remedies=(STAGES, advice("check that RDMA is used (NCCL_DEBUG=INFO names the network)")),
+        remedies=(STAGES, SMALLER_TP, advice("check that RDMA is used (NCCL_DEBUG=INFO names the network)")),
         source="https://github.com/vllm-project/vllm/issues/17006: TP within machines, stages between them",
     ),
     Rule(
@@ -407,7 +433,7 @@ RULES: Final[tuple[Rule, ...]] = (
             advice("look at the host (top -H, lscpu): one core per rank at full clock; a newer engine schedules ahead"),
         ),
         source="efficiencies and overheads: docs/efficiency.md",
-        unless=("impossible-measurement", "graph-capture-missed", "tp-over-network"),
+        unless=("unit-mistaken", "impossible-measurement", "graph-capture-missed", "tp-over-network"),
     ),
     Rule(
         symptom="slower-than-predicted",
@@ -417,7 +443,8 @@ RULES: Final[tuple[Rule, ...]] = (
         cases=((_BEYOND, _SLOWEST), (_FAR_BEYOND,)),
         remedies=(advice("{suspects}"),),
         source="bands of published runs: docs/serving_accuracy.md",
-        unless=("impossible-measurement", "cpu-bound", "tp-over-network"),
+        unless=("unit-mistaken", "impossible-measurement", "cpu-bound", "tp-over-network"),
+        general=True,
     ),
     Rule(
         symptom="prefill-bound",
@@ -427,6 +454,26 @@ RULES: Final[tuple[Rule, ...]] = (
         cases=((_from(Signal.PREFILL_SHARE, 0.5, "more than half"),),),
         remedies=(PREFIXES, WEIGHTS_FP8, REPLICA),
         source="roofline of prefill: docs/concepts/roofline.md",
+    ),
+    Rule(
+        symptom="faster-than-predicted",
+        kind=Kind.NORMAL,
+        title="{measured} is faster than such a deployment is predicted to be",
+        cause="what was not said would explain it (more GPUs or replicas, pools of prefill and decode, prompts found "
+        "in the cache, drafting, fewer bits): {normal}",
+        cases=(
+            (
+                _from(Signal.BAND_OVER_TOKEN, 1.25, "set by hand: a quarter beyond the band, as for what is slower"),
+                _from(Signal.SLOWER_PEERS, 0.95, "api/peer_table.py: of published runs, 95 % are slower"),
+            ),
+            (
+                _from(Signal.BAND_OVER_TOKEN, 1.25, "set by hand: a quarter beyond the band, as for what is slower"),
+                _to(Signal.UNRANKED_OVER_BAND, 1.0, "no runs of its class are published"),
+            ),
+        ),
+        remedies=(advice("say all that runs (--gpus, --tp, --weights, --prefix-hit): gains are of what was said"),),
+        source="bands of published runs: docs/serving_accuracy.md",
+        unless=("unit-mistaken", "impossible-measurement", "contradictory-figures"),
     ),
     Rule(
         symptom="normal",
@@ -440,7 +487,10 @@ RULES: Final[tuple[Rule, ...]] = (
         ),
         remedies=(WEIGHTS_FP8, TWICE_THE_TP),
         source="bands of published runs: docs/serving_accuracy.md",
-        unless=("impossible-measurement", "contradictory-figures", "slower-than-predicted", "cpu-bound"),
+        unless=(
+            *("unit-mistaken", "impossible-measurement", "contradictory-figures"),
+            *("slower-than-predicted", "cpu-bound", "faster-than-predicted"),
+        ),
     ),
     Rule(
         symptom="decode-bound",
@@ -455,6 +505,6 @@ RULES: Final[tuple[Rule, ...]] = (
         ),
         remedies=(WEIGHTS_FP8, KV_FP8, TWICE_THE_TP),
         source="roofline of decode: docs/concepts/roofline.md",
-        unless=("normal",),
+        unless=("normal", "faster-than-predicted"),
     ),
 )

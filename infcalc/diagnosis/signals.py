@@ -16,6 +16,7 @@ class Signal(StrEnum):
 
     # Of the measurement itself
     IMPOSSIBLE = "num_impossible_figures"
+    THOUSANDFOLD = "num_figures_a_thousandfold_off"
     CONTRADICTIONS = "num_contradictions"
     FAILED_SHARE = "failed_requests_fraction"
     ABORTED_SHARE = "aborted_requests_fraction"
@@ -48,6 +49,7 @@ class Signal(StrEnum):
     BUDGET_OVER_DEFAULT = "budget_over_default"
     GAP_TAIL = "gap_p99_over_median"
     GAP_P99 = "gap_p99_s"
+    PROMPTS_IN_STEP = "prompt_tokens_over_budget"
 
     # Drafting
     TOKENS_PER_ROUND = "tokens_per_round"
@@ -77,6 +79,7 @@ class Signal(StrEnum):
     TOKEN_OVER_BAND = "measured_over_band_high"  # noqa: S105 - tokens of text
     SLOWER_PEERS = "slower_published_runs_fraction"
     UNRANKED_OVER_BAND = "measured_over_band_high_without_peers"
+    BAND_OVER_TOKEN = "band_low_over_measured"  # noqa: S105 - tokens of text
     FIRST_OVER_BAND = "first_token_over_band_high"
     ROOFLINE = "roofline_fraction"
     BANDWIDTH_SHARE = "bandwidth_share_fraction"

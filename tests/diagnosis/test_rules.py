@@ -34,8 +34,8 @@ PLACED = {
     *("impossible", "contradictions", "kernels", "kv_room", "seats", "messages", "captured", "front", "prefill"),
     *("decode", "drafting", "budget", "offload", "wait", "rounds", "transfer", "hits", "batch", "refusal"),
     *("refusal_remedy", "measured", "bound", "roofline", "normal", "slower", "suspects", "best_drafts"),
-    *("more_memory", "more_sequences", "fewer_sequences", "twice_tp", "double_budget", "half_budget"),
-    *("stages", "tp_of_stage"),
+    *("more_memory", "more_sequences", "fewer_sequences", "twice_tp", "half_budget"),
+    *("stages", "tp_of_stage", "or_was", "unit", "thrown_away", "larger_budget", "half_tp"),
 }
 """Facts that whoever evaluates fills in: infcalc/api/diagnosing_facts.py."""
 

@@ -338,7 +338,7 @@ def test_a_budget_far_below_the_default_is_found() -> None:
     text = serving(LLAMA, (8000, 100), 32, ttft_ms=6000, tpot_ms=40)
     (one,) = told(text, gpus=("h100",), tp=1, max_num_batched_tokens=1024)
     found = finding(one, "token-budget-too-small")
-    assert found.flag == "--max-num-batched-tokens 2048"
+    assert found.flag == "--max-num-batched-tokens 8192"
     (other,) = told(text, gpus=("h100",), tp=1)
     assert "token-budget-too-small" not in faults(other)
 
@@ -554,3 +554,225 @@ def test_a_swept_server_is_normal_until_its_cap_and_queues_beyond() -> None:
     for one in told_of[4:]:
         assert "queueing" in faults(one)
         assert "sequences-capped" in faults(one)
+
+
+# What is not said of servers that are well, or of files that are not what they seem
+
+
+def scraped(requests: int, *, started: float | None = None, **more: Any) -> str:  # noqa: ANN401 - values of metrics
+    """Return metrics of a server with some requests behind it."""
+    head = "" if started is None else f"process_start_time_seconds {started}\n"
+    values: dict[str, Any] = {
+        "num_requests_running": 16,
+        "num_requests_waiting": 0,
+        "kv_cache_usage_perc": 0.3,
+        "num_preemptions_total": 0,
+        "request_success_total": requests,
+        "request_prompt_tokens": (1000, requests),
+        "request_generation_tokens": (300, requests),
+    }
+    return head + metrics(LLAMA, **(values | more))
+
+
+def test_scrapes_of_one_process_in_the_wrong_order_are_turned() -> None:
+    early, late = (scraped(number, started=7.0, num_preemptions_total=number // 10) for number in (1000, 3000))
+    for texts in ((early + late,), (late + early,), (late, early)):
+        (one,) = told(*texts)
+        (row,) = {row.said for row in finding(one, "kv-exhausted").evidence if row.signal == "preemptions_per_request"}
+        assert row == "200 preemptions for 2,000 requests"
+    answered = diagnose_texts([("a", late + early)])
+    assert any("the later scrape stands first" in text for text in answered.warnings)
+
+
+def test_two_files_whose_counts_fall_are_told_apart_and_said_so() -> None:
+    answered = diagnose_texts([("late", scraped(3000)), ("early", scraped(1000))])
+    assert len(answered.results) == 2
+    assert any("give the earlier scrape first" in text for text in answered.warnings)
+    # A server that was started anew is none in the wrong order.
+    again = diagnose_texts([("late", scraped(3000, started=1.0)), ("early", scraped(1000, started=9.0))])
+    assert not any("earlier scrape" in text for text in again.warnings)
+
+
+def test_the_same_scrape_twice_is_one() -> None:
+    text = scraped(3000, num_preemptions_total=300)
+    answered = diagnose_texts([("a", text), ("b", text)])
+    (one,) = answered.results
+    assert faults(one) == ["kv-exhausted"]
+    assert any("no count grew" in text for text in answered.warnings)
+
+
+def test_a_cache_that_was_full_once_is_not_called_full() -> None:
+    (one,) = told(scraped(3000, num_preemptions_total=300))
+    assert finding(one, "kv-exhausted").title == "The KV cache is full, or was: it has room now"
+    (other,) = told(scraped(3000, num_preemptions_total=300, kv_cache_usage_perc=0.99))
+    assert finding(other, "kv-exhausted").title == "The KV cache is full"
+
+
+def late_first_token(queue_s: float) -> str:
+    def at(requests: int) -> str:
+        mean: dict[str, Any] = {
+            "time_to_first_token_seconds": (1.5, requests),
+            "request_time_per_output_token_seconds": (0.008, requests),
+            "request_queue_time_seconds": (queue_s, requests),
+            "request_prefill_time_seconds": (0.03, requests),
+            "request_decode_time_seconds": (2.4, requests),
+            "e2e_request_latency_seconds": (queue_s + 2.43 + (1.4 if queue_s < 1 else 0.02), requests),
+        }
+        return scraped(requests, **mean)
+
+    return at(1000) + at(4000)
+
+
+@pytest.mark.parametrize(("queue_s", "first"), [(0.001, "front-end-bound"), (1.4, "queueing")])
+def test_a_late_first_token_is_a_queue_only_where_it_waited_there(queue_s: float, first: str) -> None:
+    (one,) = told(late_first_token(queue_s), gpus=("h100",), tp=1)
+    assert faults(one) == [first]
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e-3])
+def test_a_unit_that_is_another_is_named_first(factor: float) -> None:
+    text = serving(LLAMA, (1000, 300), 16, ttft_ms=90 * factor, tpot_ms=9 * factor)
+    (one,) = told(text, gpus=("h100",), tp=1)
+    assert one.findings[0].symptom == "unit-mistaken"
+    assert set(faults(one)) <= {"unit-mistaken", "impossible-measurement"}
+    (well,) = told(serving(LLAMA, (1000, 300), 16, ttft_ms=90, tpot_ms=9), gpus=("h100",), tp=1)
+    assert faults(well) == []
+    # Thirty times as slow is slow, not another unit.
+    (slow,) = told(serving(LLAMA, (1000, 300), 16, ttft_ms=2700, tpot_ms=270), gpus=("h100",), tp=1)
+    assert "unit-mistaken" not in faults(slow)
+
+
+def test_short_prompts_that_come_one_by_one_do_not_fill_a_step() -> None:
+    """Gaps are long for another reason, and half of the budget would hold as many prompts."""
+    gaps: dict[str, Any] = {"median_itl_ms": 12.0, "p99_itl_ms": 130.0}
+    (one,) = told(serving(LLAMA, (220, 200), 8, ttft_ms=150, tpot_ms=14, **gaps), gpus=("h100",), tp=1)
+    assert "token-budget-too-large" not in faults(one)
+    (row,) = (row for row in one.looked_at if row.symptom == "token-budget-too-large")
+    assert "and a step holds 8,192" in row.because
+    (long,) = told(serving(LLAMA, (6000, 200), 8, ttft_ms=400, tpot_ms=14, **gaps), gpus=("h100",), tp=1)
+    assert "token-budget-too-large" in faults(long)
+
+
+def test_what_is_much_faster_than_predicted_is_not_called_normal() -> None:
+    (one,) = told(
+        serving("meta-llama/Llama-3.1-70B-Instruct", (1000, 300), 32, ttft_ms=300, tpot_ms=14), gpus=("h100",), tp=4
+    )
+    assert symptoms(one, "normal") == ["faster-than-predicted"]
+    assert "more GPUs or replicas" in finding(one, "faster-than-predicted").cause
+    assert one.num_findings == 0
+
+
+def test_what_is_impossible_for_an_assumed_gpu_is_not_called_measured() -> None:
+    text = serving(LLAMA, (1000, 300), 1, ttft_ms=20, tpot_ms=2.0)
+    (one,) = told(text, gpus=("h100",))
+    found = finding(one, "impossible-measurement")
+    assert found.certainty == "modelled"
+    assert "no number of GPUs is stated" in found.cause
+    (other,) = told(text, gpus=("h100",), tp=1)
+    assert finding(other, "impossible-measurement").certainty == "measured"
+
+
+def test_drafting_by_an_unknown_way_is_not_held_against_the_best_one() -> None:
+    def at(rounds: int) -> str:
+        counts = {"num_drafts": 1, "num_draft_tokens": 5, "num_accepted_tokens": 1.5}
+        drafted = {f"spec_decode_{name}_total": rounds * each for name, each in counts.items()}
+        each: dict[str, Any] = {"request_time_per_output_token_seconds": (0.0125, rounds)}
+        return scraped(rounds, num_requests_running=64, **drafted, **each)
+
+    (one,) = told(at(1000) + at(9000), gpus=("h100",), tp=1)
+    assert faults(one) == []
+
+
+def test_graphs_whose_gain_nobody_knows_are_not_priced_at_nothing() -> None:
+    text = serving(LLAMA, (1000, 300), 4, ttft_ms=80, tpot_ms=9)
+    (one,) = told(text, gpus=("h100",), tp=1, enforce_eager=True, engine_version="0.11.0")
+    found = finding(one, "graph-capture-missed")
+    assert (found.flag, found.gain_factor) == ("without --enforce-eager", None)
+    assert "2.88 ms in a step" in found.remedies[0].unpriced
+    assert "would bring" not in one.verdict
+    # Of a small model the launches are the step, and their least time prices it.
+    tiny = serving("Qwen/Qwen3-0.6B", (300, 300), 2, ttft_ms=30, tpot_ms=4)
+    (small,) = told(tiny, gpus=("h100",), tp=1, enforce_eager=True)
+    assert (finding(small, "graph-capture-missed").gain_factor or 0.0) > 1.1
+    # Without a deployment the option is still the first thing to do.
+    (bare,) = told("INFO Cudagraph is disabled under eager mode\n")
+    assert finding(bare, "graph-capture-missed").remedies[0].text == "let the engine capture CUDA graphs"
+
+
+def test_a_small_budget_is_told_before_the_queue_that_it_makes() -> None:
+    text = serving(LLAMA, (8000, 200), 16, ttft_ms=3000, tpot_ms=18)
+    (one,) = told(text, gpus=("h100",), tp=1, max_num_batched_tokens=512)
+    assert faults(one)[0] == "token-budget-too-small"
+    assert finding(one, "token-budget-too-small").flag == "--max-num-batched-tokens 8192"
+    assert "first token 2" in one.verdict
+
+
+def test_ranks_over_pcie_may_be_halved() -> None:
+    text = serving("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", (500, 200), 64, ttft_ms=900, tpot_ms=60)
+    (one,) = told(text, gpus=("rtx4090",), tp=8)
+    half = next(row for row in finding(one, "tp-over-pcie").remedies if row.change == "half the TP, two replicas")
+    assert half.flag == "--tensor-parallel-size 4"
+    assert half.gain is not None
+    assert (half.gain.num_gpus_before, half.gain.num_gpus) == (8, 8)
+    assert half.gain.gain_factor > 1.1
+
+
+def test_a_cache_that_has_room_under_the_load_is_not_called_full() -> None:
+    """The model has room for fewer, and the engine's own gauge knows better."""
+    crowd: dict[str, Any] = {"num_requests_running": 1024, "num_requests_waiting": 300}
+    (one,) = told(scraped(4000, **crowd, kv_cache_usage_perc=0.4), gpus=("h100",), tp=1)
+    assert faults(one) == ["sequences-capped", "queueing"]
+    (full,) = told(scraped(4000, **crowd, kv_cache_usage_perc=0.97), gpus=("h100",), tp=1)
+    assert faults(full)[0] == "kv-exhausted"
+    # Of metrics that were saved after a run, the empty cache says nothing.
+    run = serving(LLAMA, (3000, 600), 400, ttft_ms=30_000, tpot_ms=40)
+    idle = scraped(4000, num_requests_running=0, kv_cache_usage_perc=0.0)
+    (after,) = told(run, idle, gpus=("h100",), tp=1)
+    assert "kv-exhausted" in faults(after)
+
+
+def test_what_preemptions_throw_away_is_priced_as_prompts() -> None:
+    def full(preempted: int) -> Diagnosis:
+        text = scraped(
+            4000,
+            num_requests_running=60,
+            num_requests_waiting=80,
+            kv_cache_usage_perc=0.99,
+            num_preemptions_total=preempted,
+            request_prompt_tokens=(3000, 4000),
+            request_generation_tokens=(600, 4000),
+        )
+        (one,) = told(text, gpus=("h100",), tp=1)
+        return one
+
+    def cost(one: Diagnosis) -> float:
+        return float(finding(one, "kv-exhausted").cause.partition("up to ")[2].partition("%")[0])
+
+    evidence = [line for one in full(400).findings for line in one.evidence]
+    share = next(line.value for line in evidence if line.signal == "prefill_time_fraction")
+    # A tenth of the requests once more: 3,000 tokens of the prompt and 300 of the answer.
+    assert cost(full(400)) == pytest.approx(100 * share * 0.1 * 3300 / 3000, abs=0.06)
+    assert cost(full(1600)) == pytest.approx(4 * cost(full(400)), abs=0.25)
+
+
+def test_a_large_batch_without_a_graph_is_no_fault_where_its_steps_are_long() -> None:
+    busy = scraped(4000, num_requests_running=700, kv_cache_usage_perc=0.95)
+    (one,) = told(busy, gpus=("h200",), tp=1, max_num_seqs=1024)
+    assert "graph-capture-missed" not in faults(one)
+    small = busy.replace(LLAMA, "Qwen/Qwen3-0.6B")
+    (other,) = told(small, gpus=("h200",), tp=1, max_num_seqs=1024)
+    found = finding(other, "graph-capture-missed")
+    assert found.remedy.startswith("capture batches as large as those that run")
+    assert "700 requests run, and graphs are captured up to 512" in found.cause
+
+
+@pytest.mark.parametrize(("model", "gpu", "tp"), [("Qwen/Qwen3-32B", "a100-80gb", 2), (LLAMA, "mi300x", 1)])
+def test_prompts_that_share_steps_are_no_queue_where_all_clients_run(model: str, gpu: str, tp: int) -> None:
+    """First tokens of some seconds are what is predicted of so many clients, and all of them have a place."""
+    lengths = (2000, 300) if tp > 1 else (8000, 200)
+    (one,) = told(serving(model, lengths, 64, ttft_ms=1640, tpot_ms=91), gpus=(gpu,), tp=tp, max_model_len=16384)
+    assert faults(one) == []
+    (row,) = (row for row in one.looked_at if row.symptom == "queueing")
+    assert "where all clients have a place" in row.because
+    (late,) = told(serving(model, lengths, 64, ttft_ms=30_000, tpot_ms=91), gpus=(gpu,), tp=tp, max_model_len=16384)
+    assert "queueing" in faults(late)
