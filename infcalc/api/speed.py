@@ -810,6 +810,13 @@ def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
         found.append(
             "a batch starts and ends together, without a front end: its first tokens come when all are computed"
         )
+    if asked.offer.think_time_s:
+        found.append(
+            f"users pause {format_seconds(asked.offer.think_time_s)} on average, now more and now less, and have been "
+            "at it for a while; users who all start at once and pause for just as long each time stay in step, and wait "
+            "for each other: simulate with --arrivals closed:clients=N,think=30s has that, and with think-cv=1 pauses "
+            "that vary"
+        )
     if asked.offer.prefix_hit_fraction:
         found.append(
             f"{asked.offer.prefix_hit_fraction:.0%} of each prompt is found in the prefix cache; every request still "
