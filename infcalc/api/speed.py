@@ -813,8 +813,8 @@ def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
     if asked.offer.think_time_s:
         found.append(
             f"users pause {format_seconds(asked.offer.think_time_s)} on average, now more and now less, and have been "
-            "at it for a while; users who all start at once and pause for just as long each time stay in step, and wait "
-            "for each other: simulate with --arrivals closed:clients=N,think=30s has that, and with think-cv=1 pauses "
+            "at it for a while; those who all start at once and pause for just as long each time stay in step, and "
+            "wait for each other: simulate with --arrivals closed:clients=N,think=30s has that, and with think-cv=1 pauses "
             "that vary"
         )
     if asked.offer.prefix_hit_fraction:
