@@ -814,8 +814,7 @@ def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
         found.append(
             f"users pause {format_seconds(asked.offer.think_time_s)} on average, now more and now less, and have been "
             "at it for a while; those who all start at once and pause for just as long each time stay in step, and "
-            "wait for each other: simulate with --arrivals closed:clients=N,think=30s has that, and with think-cv=1 pauses "
-            "that vary"
+            "wait for each other: simulate --arrivals closed:clients=N,think=30s has that, with think-cv=1 pauses vary"
         )
     if asked.offer.prefix_hit_fraction:
         found.append(
