@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from infcalc.api.servers import LIBRARIES, LaneClock, clock_of, paced_on
+from infcalc.api.servers import LIBRARIES, LaneClock, attended_format, clock_of, paced_on
 from infcalc.engines.drafting import draft_pace
 from infcalc.engines.pace import pace
 from infcalc.frozen import frozen
@@ -51,6 +51,8 @@ class Rig:
 
     deployment: Deployment
     form: KvFormat
+    attended: KvFormat
+    """Of whose cache attention takes the time."""
     context_tokens: float
     clock: LaneClock
     curves: GpuCurves
@@ -91,6 +93,7 @@ def rig_of(
     return Rig(
         deployment=deployment,
         form=form,
+        attended=attended_format(deployment, form, engine, version),
         context_tokens=context_tokens,
         clock=clock_of(deployment, form, own, efficiency, paced),
         curves=curves_of(deployment.gpu, efficiency),
@@ -137,6 +140,7 @@ def model_pass(rig: Rig, model: Model, ranks: Parallelism) -> PassTimer:
         rig.curves,
         parallelism=ranks,
         kv=rig.form,
+        attended=rig.attended,
         library=rig.library,
         overhead=Overhead(
             per_layer_s=rig.pace.per_layer_s,
@@ -179,12 +183,12 @@ def head_of(draft: Draft, rig: Rig) -> Head:
         num_parameters=proposing_parameters(draft, model),
         num_layers=draft.num_layers,
         hidden_size=draft.hidden_size,
-        kv_bytes_per_token=_cached_bytes(draft, rig),
+        kv_bytes_per_token=_cached_bytes(draft, rig.attended),
     )
 
 
-def _cached_bytes(draft: Draft, rig: Rig) -> float:
-    return float(rig.form.vector_bytes(draft.kv_bytes_per_token_bf16 // _HEAD_BYTES))
+def _cached_bytes(draft: Draft, form: KvFormat) -> float:
+    return float(form.vector_bytes(draft.kv_bytes_per_token_bf16 // _HEAD_BYTES))
 
 
 @frozen
@@ -231,7 +235,7 @@ def passes_of(rig: Rig, profile: Profile, draft: Draft | None = None) -> Passes:
                 one_pass=head_pass(rig, head_of(made, rig), width=profile.tree_width),
                 source=f"{made.name} at TP {ranks.tp}, the target's ({made.source})",
                 weights_bytes=made.num_bytes,
-                kv_bytes_per_token=_cached_bytes(made, rig),
+                kv_bytes_per_token=_cached_bytes(made, rig.form),
                 loads=made,
                 operations_ratio=profile.tree_width * proposing_parameters(made, model) / _multiplied(model),
             )

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 from infcalc.api.sizing import deployment_budgets
 from infcalc.api.users import Traffic, requests_in
 from infcalc.engines.pace import compute_shares, kernel_factor, num_front_ends, stretched
+from infcalc.engines.verdicts import cache_kind, is_widened
 from infcalc.frozen import frozen
 from infcalc.roofline.clock import Overhead, StepClock
 from infcalc.roofline.curves import curves_of
 from infcalc.serving.server import Server
 from infcalc.spec.efficiency import with_compute_shares
+from infcalc.spec.kv import KV_FORMATS
 from infcalc.spec.layers import LatentAttention, MoeFeedForward
 from infcalc.workload.lengths import Constant, mean_tokens, quantile_tokens
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _SLICES = 24
 _MOST_REMEMBERED = 20_000
 _NUMBERS = (int, float)
+_PLAIN_BITS = 16
 LIBRARIES = {"vllm": "vllm", "sglang": "vllm", "tensorrt-llm": "tensorrt-llm"}
 """Whose collectives an engine calls: SGLang has those of vLLM."""
 
@@ -177,7 +180,7 @@ def clock_of(
     parallelism = deployment.parallelism
     launched_s = steps.eager_floor_s(num_layers=layers, num_gpus=max(parallelism.tp, parallelism.ep))
     return LaneClock(
-        _clock(deployment, form, steps, reached),
+        _clock(deployment, form, steps, reached, attended_format(deployment, form, named, version)),
         factor,
         full=False,
         floor_s=0.0 if math.isinf(steps.eager_beyond_tokens) else launched_s,
@@ -192,13 +195,25 @@ def _latent_experts(model: Model) -> bool:
     )
 
 
-def _clock(deployment: Deployment, form: KvFormat, steps: Pace, efficiency: GpuEfficiency) -> StepClock:
+def attended_format(deployment: Deployment, form: KvFormat, engine: str, version: str | None) -> KvFormat:
+    """Return the format of whose cache attention takes the time: 16 bits where software converts a narrow one."""
+    if form.element_bits >= _PLAIN_BITS:
+        return form
+    cache = cache_kind(deployment.model)
+    widened = is_widened(engine, version, deployment.gpu, form.name, cache=cache)
+    return KV_FORMATS["bf16"] if widened else form
+
+
+def _clock(
+    deployment: Deployment, form: KvFormat, steps: Pace, efficiency: GpuEfficiency, attended: KvFormat
+) -> StepClock:
     return StepClock(
         deployment.model,
         curves_of(deployment.gpu, efficiency),
         parallelism=deployment.parallelism,
         quantization=deployment.quantization,
         kv=form,
+        attended=attended,
         library=LIBRARIES.get(deployment.rules.engine),
         overhead=Overhead(
             per_layer_s=steps.per_layer_s, per_step_s=steps.per_step_s, per_sequence_s=steps.per_sequence_s

@@ -810,6 +810,12 @@ def _notes(run: Run, rent: Rent | None, terms: Terms) -> list[str]:
         found.append(
             "a batch starts and ends together, without a front end: its first tokens come when all are computed"
         )
+    if asked.offer.think_time_s:
+        found.append(
+            f"users pause {format_seconds(asked.offer.think_time_s)} on average, now more and now less, and have been "
+            "at it for a while; those who all start at once and pause for just as long each time stay in step, and "
+            "wait for each other: simulate --arrivals closed:clients=N,think=30s has that, with think-cv=1 pauses vary"
+        )
     if asked.offer.prefix_hit_fraction:
         found.append(
             f"{asked.offer.prefix_hit_fraction:.0%} of each prompt is found in the prefix cache; every request still "

@@ -5,7 +5,9 @@ matter of record (:mod:`infcalc.engines.precisions`). The first row that holds f
 version and kind of cache decides; where none does, the verdict is ``unknown`` and says so.
 
 ``memory_only`` means: it is stored at that width and saves that memory, but is multiplied at 16 bits, so that it saves
-no compute. Formats that are weight-only by design (AWQ, GPTQ, INT4) are ``supported`` where they run.
+no compute. Of weights the traffic is saved as well. Of a KV cache it is not (:func:`is_widened`): what is converted in
+software takes as long as it would at 16 bits. Formats that are weight-only by design (AWQ, GPTQ, INT4) are
+``supported`` where they run.
 """
 
 from __future__ import annotations
@@ -71,6 +73,31 @@ def verdict(
 def kv_verdict(engine: str, version: str, gpu: Gpu, kv: str, *, cache: CacheKind = CacheKind.GROUPED) -> Verdict:
     """Return whether ``engine`` at ``version`` can keep a KV cache in ``kv`` on ``gpu``."""
     return _look_up(KV, engine, version, gpu, kv, cache=cache, what=f"a KV cache in {kv}")
+
+
+def is_widened(engine: str, version: str | None, gpu: Gpu, kv: str, *, cache: CacheKind = CacheKind.GROUPED) -> bool:
+    """Return whether attention converts a cache in ``kv`` to 16 bits in software, and so takes its time.
+
+    The record decides; where it has nothing on that version, or none is given, the units do that the GPU states.
+
+    Measured end to end or of decode, against 16 bits. FP8 without units: 1.00 to 1.05 in FlashInfer on A100 (vLLM issue
+    42058), 0.54 to 0.98 in Triton on A100 (pull request 49077), 0.49 on MI100 (issue 3981). Converted by Triton: int8
+    0.93 to 1.10, int4 0.87 to 1.04 (pull requests 38378, 39074, 40633).
+    """
+    if version is not None:
+        match kv_verdict(engine, version, gpu, kv, cache=cache).status:
+            case Status.MEMORY_ONLY:
+                return True
+            case Status.SUPPORTED:
+                return False
+            case Status.UNKNOWN | Status.UNSUPPORTED:
+                pass
+    units = _UNITS.get(kv)
+    return units is not None and units not in dict(gpu.peak_flop_per_s)
+
+
+_UNITS = {"fp8": "fp8", "fp8_ds_mla": "fp8", "nvfp4": "fp4", "nvfp4_ds_mla": "fp4"}
+"""What a GPU computes with that reads a format as it is. Integers become floats in one instruction on all of them."""
 
 
 def weights_verdict(engine: str, version: str, gpu: Gpu, weights: str) -> Verdict:

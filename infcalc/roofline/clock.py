@@ -130,8 +130,9 @@ class StepClock:
 
     ``curves`` are those of its GPU. ``overhead`` is the engine's, ``library`` the collectives it calls (None: the best
     that were measured, as of :func:`infcalc.roofline.curves.collective_s`). Steps are those of one attention-DP rank,
-    all being alike. ``tensors`` is the model's inventory where the caller has it already. ``extent`` and
-    ``elementwise_io`` leave out what an ideal GPU would not do.
+    all being alike. ``attended`` is the format of whose cache attention takes the time (None: ``kv``): where a kernel
+    converts a narrow cache in software, fewer bytes do not make it faster. ``tensors`` is the model's inventory where
+    the caller has it already. ``extent`` and ``elementwise_io`` leave out what an ideal GPU would not do.
 
     Raises:
         UsageError: the GPU states no peak rate that could serve, or a format of the quantization is unknown.
@@ -147,6 +148,7 @@ class StepClock:
         *,
         parallelism: Parallelism = _WHOLE,
         kv: KvFormat = _BF16_KV,
+        attended: KvFormat | None = None,
         quantization: WeightQuantization | None = None,
         overhead: Overhead = NO_OVERHEAD,
         library: str | None = None,
@@ -161,20 +163,25 @@ class StepClock:
         if tensors is None:
             tensors = inventory(model, quantization)
         layers = stage_layers(model.num_layers, pp)
+
+        def made(form: KvFormat, stage: int) -> tuple[Template, ...]:
+            return templates(
+                model,
+                parallelism=parallelism,
+                kv=form,
+                elementwise_io=elementwise_io,
+                extent=extent,
+                tensors=tensors,
+                stage=stage if pp > 1 else None,
+            )
+
         stages: dict[_Stage, int] = {}
         # Stages that do the same work are computed once.
         self._places = tuple(
             stages.setdefault(
                 _stage(
-                    templates(
-                        model,
-                        parallelism=parallelism,
-                        kv=kv,
-                        elementwise_io=elementwise_io,
-                        extent=extent,
-                        tensors=tensors,
-                        stage=stage if pp > 1 else None,
-                    ),
+                    made(kv, stage),
+                    made(attended or kv, stage) if attended not in {None, kv} else None,
                     curves,
                     parallelism,
                     stage=stage,
@@ -334,6 +341,8 @@ class _Kernel(NamedTuple):
     num_kernels: int
     experts: Experts | None = None
     """Experts as tokens of real models are routed, on the fullest rank; None where nothing is routed, or ideally."""
+    stored: Template | None = None
+    """What it does, where it takes the time of another."""
 
     def load_s(self, load: Load) -> Amount:
         """Return the seconds of all its kernels in a step of ``load``.
@@ -364,7 +373,7 @@ class _Kernel(NamedTuple):
 
     def piece(self, load: Load) -> _Piece:
         """Return its share of a step, and what it is made of."""
-        template, num_kernels, curve = self.template, self.num_kernels, self.curve
+        template, num_kernels, curve = self.stored or self.template, self.num_kernels, self.curve
         op = template.under(load)
         if op is None:
             return _Piece(template.kind, template.name, 0, 0.0)
@@ -462,6 +471,7 @@ def _split(stage: _Stage) -> tuple[tuple[Alike, ...], _Stage]:
 
 def _stage(
     made: tuple[Template, ...],
+    timed: tuple[Template, ...] | None,
     curves: GpuCurves,
     parallelism: Parallelism,
     *,
@@ -471,7 +481,7 @@ def _stage(
 ) -> _Stage:
     kernels: list[_Kernel] = []
     messages: list[_Message] = []
-    for template in made:
+    for stored, template in zip(made, timed or made, strict=True):
         num_kernels = template.num_layers * template.num_kernels
         if template.kind in COLLECTIVES:
             inter_node = _leaves_machine(template, curves, parallelism, stage)
@@ -481,7 +491,8 @@ def _stage(
         experts = template.law.as_routed if isinstance(template.law, Experts) else None
         kind = EVEN_EXPERTS if experts is not None and not experts.routed.uneven else template.kind
         curve = curves.kernel(kind, precision, template.weight_bits)
-        kernels.append(_Kernel(template, curve, num_kernels, None if curves.is_ideal else experts))
+        routed = None if curves.is_ideal else experts
+        kernels.append(_Kernel(template, curve, num_kernels, routed, None if stored == template else stored))
     return _Stage(tuple(kernels), tuple(messages), num_layers, is_last=stage == parallelism.pp - 1)
 
 

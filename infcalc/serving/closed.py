@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from infcalc.engines.pace import Order
 from infcalc.serving.steady import Flow, Steps, Work, behind_steps, most_decodes, num_prompt_steps, own_s, steps_of
+from infcalc.serving.thinking import thinking
 
 if TYPE_CHECKING:
     from infcalc.serving.times import StepTimes
@@ -18,13 +19,50 @@ _CROWDED = 0.9
 """Of the tokens of all steps, from which on it is asked whether prompts take all the room of them."""
 
 
-def closed(times: StepTimes, work: Work, num_requests: float, *, away_s: float = 0.0) -> Flow:
+def closed(
+    times: StepTimes, work: Work, num_requests: float, *, away_s: float = 0.0, think_time_s: float = 0.0
+) -> Flow:
     """Return the lane of ``num_requests`` requests: in prefill, in decode, or ``away_s`` outside between two turns.
 
-    Without any time outside, whoever ends is followed in the very next step.
+    Without any time outside, whoever ends is followed in the very next step. ``think_time_s`` of the time outside is
+    the client's own, which is never twice the same.
     """
-    if work.decode_tokens <= 0:
-        return _only_prompts(times, work, num_requests, away_s)
+    way = _bound_to_steps if work.decode_tokens > 0 else _only_prompts
+    found = way(times, work, num_requests, away_s)
+    if think_time_s <= 0 or num_requests * work.num_locked <= 1:
+        return found
+    free = thinking(times, work, num_requests, away_s=away_s, start_per_s=found.requests_per_s)
+    return _between(work, num_requests, found, free, away_s=away_s, think_time_s=think_time_s)
+
+
+def _between(work: Work, num_requests: float, bound: Flow, free: Flow, *, away_s: float, think_time_s: float) -> Flow:
+    """Return the lane between that of clients ``bound`` to its steps and that of others who come at random.
+
+    Who thinks for less time than a prompt takes comes back among the same prompts. The time inside is what is left of
+    a turn, whose length is sure where there is little else, and else what others who come at random make of it.
+    """
+    decode = work.decode_tokens
+    apart = think_time_s / (think_time_s + free.prefill_s)
+    outside = away_s * free.requests_per_s / num_requests
+    bound_s, free_s = (num_requests / one.requests_per_s - away_s for one in (bound, free))
+    inside_s = bound_s + outside * apart * (free_s - bound_s)
+    bound_first, free_first = (bound.prefill_s + bound.wait_s) / bound_s, (free.prefill_s + free.wait_s) / free_s
+    first_s = inside_s * (bound_first + apart * (free_first - bound_first)) if decode else inside_s
+    prefill_s = min(first_s, bound.prefill_s + apart * (free.prefill_s - bound.prefill_s))
+    rate, tpot_s = num_requests / (away_s + inside_s), (inside_s - first_s) / decode if decode else 0.0
+    return Flow(
+        num_decodes=rate * decode * tpot_s,
+        tpot_s=tpot_s,
+        prefill_s=prefill_s,
+        wait_s=first_s - prefill_s,
+        requests_per_s=rate,
+        crowded=bound.crowded,
+        prefill_share=bound.prefill_share,
+    )
+
+
+def _bound_to_steps(times: StepTimes, work: Work, num_requests: float, away_s: float) -> Flow:
+    """Return the lane whose clients come back when a step ends, or so soon after that they are still of its time."""
     turn = _turn(times, work, num_requests, away_s)
     full = _crowded(times, work, num_requests, turn)
     turn = turn if full is None else full

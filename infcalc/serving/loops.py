@@ -11,16 +11,24 @@ from infcalc.serving.closed import closed
 from infcalc.serving.lane import CLIENTS, bound, front_end_s, latency_of, share_out, times_of, work_of
 from infcalc.serving.nouns import Requests, Server, one_pace
 from infcalc.serving.opened import opened
+from infcalc.serving.reflected import reflected
 from infcalc.serving.static import static_at_rate, static_loop
 from infcalc.serving.steady import Flow, Work
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from infcalc.serving.nouns import Speed
     from infcalc.serving.times import StepTimes
 
 _NEARLY_ALL = 0.95
 """Of the devices' time, from which on prompts are what bounds a server."""
 _ROUNDS = 3
+_DEVIATIONS = 3.0
+"""Of the number of clients that think, by which hardly fewer or more ever do (that number is Poisson's at most)."""
+_LITTLE = 0.05
+"""Of the time to a first token, within which a wait for a place is found."""
+_MOST_HALVINGS = 8
 PREFILL = "prefill"
 """What bounds a server whose steps or time are full of prompts."""
 
@@ -40,12 +48,22 @@ def steady_loop(
     times, work = times_of(server, asked, each, num_busy=running), work_of(server, asked)
     full = closed(times, work, each) if clients > places else None
     most = math.inf if full is None else full.requests_per_s * places / each
-    if full is not None and clients - most * away_s >= places:
+    excess = -math.inf if full is None else clients - most * away_s - places
+    if full is not None and excess >= (_DEVIATIONS * math.sqrt(most * away_s) if think_time_s else 0):
         found, rate, per_lane = full, most, places / each
     else:
         # All of them find a place, if need be because others are away.
         inside = share_out(server, clients)
-        found, per_lane = closed(times, work, inside, away_s=away_s), clients / inside
+        per_lane = clients / inside
+
+        def after(queue_s: float) -> Flow:
+            return closed(times, work, inside, away_s=away_s + queue_s, think_time_s=think_time_s)
+
+        found = after(0.0)
+        if full is not None and think_time_s:
+            found = _turned_away(server, asked, found, after, clients=clients, most=most)
+            if excess >= 0 and found.requests_per_s * per_lane >= most:
+                found, per_lane = full, places / each
         rate = min(most, found.requests_per_s * per_lane)
     limit = bound(server, running, clients) if rate >= most else CLIENTS
     bound_by = _bound_by(found, limit)
@@ -64,6 +82,42 @@ def steady_loop(
         num_decodes=found.num_decodes * rate / found.requests_per_s,
         bound_by=bound_by,
     )
+
+
+def _turned_away(
+    server: Server,
+    asked: Requests,
+    found: Flow,
+    after: Callable[[float], Flow],
+    *,
+    clients: float,
+    most: float,
+) -> Flow:
+    """Return the lane of clients that are too many for all of them to be inside: at times few think, and some wait.
+
+    ``after`` gives the lane by the wait for a place, ``found`` is that without any. The longer it is, the fewer others
+    are inside.
+    """
+
+    def wait_s(lane: Flow) -> float:
+        rate = min(most, lane.requests_per_s * scale)
+        spare = max(most - rate, _NOTHING * most)
+        running = lane.num_requests * rate / lane.requests_per_s
+        random_s = _place_wait_s(running, server.num_places, spare_per_s=spare, scatter=asked.answer_scatter)
+        return reflected(random_s, rate / (rate + spare), clients / rate).wait_s
+
+    scale = clients / share_out(server, clients)
+    low_s, high_s = 0.0, wait_s(found)
+    for _ in range(_MOST_HALVINGS):
+        if high_s - low_s <= _LITTLE * (low_s + found.prefill_s + found.wait_s):
+            break
+        queue_s = 0.5 * (low_s + high_s)
+        found = after(queue_s)
+        following_s = wait_s(found)
+        low_s, high_s = (
+            (queue_s, min(high_s, following_s)) if following_s > queue_s else (max(low_s, following_s), queue_s)
+        )
+    return found
 
 
 def at_most(server: Server, asked: Requests, *, front_end: bool = True) -> Speed:

@@ -9,6 +9,7 @@ from infcalc.engines.rules import ENGINES
 from infcalc.engines.verdicts import (
     cache_kind,
     generation,
+    is_widened,
     kv_verdict,
     verdict,
     weight_family,
@@ -231,3 +232,33 @@ def test_no_row_is_hidden_behind_an_earlier_one(rows: tuple[Line, ...]) -> None:
                 and not earlier.until
             )
             assert not hides, (earlier.text, line.text)
+
+
+@pytest.mark.parametrize(
+    ("server", "card", "kv", "widened"),
+    [
+        # Measured: 1.00 to 1.05 (vllm issue 42058), 0.54 to 0.98 (vllm pull request 49077).
+        ("vllm 0.26", "a100-80gb", "fp8", True),
+        ("vllm 0.33", "a10g", "fp8", True),
+        ("sglang 0.5.23", "a100-80gb", "fp8", True),
+        ("tensorrt-llm 1.2", "a100-80gb", "fp8", True),
+        ("vllm 0.33", "h100", "int4", True),
+        ("vllm 0.33", "h100", "fp8", False),
+        ("vllm 0.25.1", "l4", "fp8", False),
+        ("vllm 0.33", "b200", "nvfp4", False),
+        ("llama.cpp b4000", "a100-80gb", "q8_0", False),
+        ("vllm 0.33", "a100-80gb", "bf16", False),
+        # Nothing on record of that server: the GPU's own units decide.
+        ("tgi 2", "a100-80gb", "fp8", True),
+        ("tgi 2", "h100", "fp8", False),
+        ("tgi 2", "h100", "nvfp4", True),
+        ("tgi 2", "a100-80gb", "int8", False),
+    ],
+)
+def test_what_is_converted_in_software_takes_the_time_of_16_bits(
+    server: str, card: str, kv: str, *, widened: bool
+) -> None:
+    engine, version = server.split()
+    assert is_widened(engine, version, gpu(card), kv) is widened
+    if engine == "tgi":
+        assert is_widened(engine, None, gpu(card), kv) is widened

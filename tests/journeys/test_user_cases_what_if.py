@@ -21,10 +21,6 @@ Capture = pytest.CaptureFixture[str]
 Row = dict[str, Any]
 ANSWERS: dict[tuple[str, str], Callable[[Capture], float]] = {}
 MISSES = {
-    ("UC-100", "e2e_speedup"): (
-        "1.08: a GPU without fp8 converts a narrow cache in software, which the curves do not know; the row says that "
-        "capacity doubles and speed does not"
-    ),
     ("UC-101", "awq_over_fp16_b256"): (
         "0.97: kernels of 2023 dequantised whole matrices at large batches; the curves are of those of 2025"
     ),

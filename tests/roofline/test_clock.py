@@ -522,3 +522,22 @@ def test_uneven_routing_reads_less_but_no_less_than_the_roofline() -> None:
     (least,) = (part for part in StepClock(model, curves_of(A100)).parts(**batch) if part.kind is OpKind.MOE)
     assert part.memory_s < 0.95 * least.memory_s / 0.6
     assert part.time_s >= least.memory_s * (1 - 1e-9)
+
+
+def test_a_cache_that_is_converted_takes_the_time_of_what_it_becomes_and_moves_its_own_bytes() -> None:
+    bf16, fp8 = KV_FORMATS["bf16"], KV_FORMATS["fp8"]
+    curves = curves_of(H100, CONSTANT)
+    plain = StepClock(LLAMA_8B, curves, kv=bf16)
+    native = StepClock(LLAMA_8B, curves, kv=fp8)
+    converted = StepClock(LLAMA_8B, curves, kv=fp8, attended=bf16)
+    for batch in (MIXED, Batch(num_decodes=64, context_tokens=8000), Batch(num_prefills=2, new_tokens=4000)):
+        assert converted.step_s(**batch) == plain.step_s(**batch)
+        assert native.step_s(**batch) < converted.step_s(**batch)
+        read = [
+            [sum(op.kv_read_bytes + op.kv_write_bytes for part in clock.parts(**batch) for op in part.ops)]
+            for clock in (native, converted, plain)
+        ]
+        assert read[0] == read[1]
+        assert 2 * read[1][0] == read[2][0]
+        assert sum(part.time_s for part in converted.parts(**batch)) == pytest.approx(converted.step_s(**batch))
+    assert StepClock(LLAMA_8B, curves, kv=fp8, attended=fp8).step_s(**MIXED) == native.step_s(**MIXED)
