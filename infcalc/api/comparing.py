@@ -157,7 +157,7 @@ def _not_a_log(text: str, place: str) -> FileProblem:
 def _known() -> str:
     from infcalc.evidence.reading import KNOWN  # noqa: PLC0415 - only for what is nothing of it
 
-    return f"known are {KNOWN}; lines of logs looked for: {looked_for()}"
+    return f"results of benchmarks that are read: {KNOWN}; lines of logs looked for: {looked_for()}"
 
 
 def _answer(log: EngineLog, ask: Ask, *, place: str, explain: bool) -> Answer[CompareResult]:
