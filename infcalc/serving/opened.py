@@ -145,7 +145,7 @@ def at_random(
             parts = max(1.0, prompt / room)
             waiting = rate * prompt * (behind_s + 0.5 * (parts - 1) * full_s) / full_s
             end = rate * prompt * step_s + waiting / (used / full_s + (1 - used) / found.plain_s)
-        more_s = each_s * max(0.0, begin - end) / decode
+        more_s = max(0.0, each_s * (begin - end)) / decode
         if mixed or queue is None:
             more_s /= 1 - busy
         else:

@@ -15,7 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infcalc.engines.pace import Order
+from infcalc.serving.lane import times_of, work_of
+from infcalc.serving.opened import at_random
 from infcalc.serving.server import Requests, at_most, at_rate, in_batch, in_closed_loop
+from infcalc.serving.steady import steps_of
 from tests.serving.clock import FIXED_S, TOKEN_S, pipeline, ranks, requests, server
 from tests.serving.oracle import Seen, World, alike, evenly, scattered
 
@@ -179,3 +182,12 @@ def test_no_client_is_lost_and_no_time_is_made(
     assert speed.ttft_s >= alone.ttft_s * (1 - 1e-6)
     assert speed.tpot_s >= alone.tpot_s * (1 - 5e-3)
     assert all(math.isfinite(value) for value in (speed.ttft_s, speed.tpot_s, speed.queue_s, speed.num_decodes))
+
+
+def test_a_prompt_that_makes_its_step_shorter_takes_no_time_from_others() -> None:
+    """With experts whose kernels like more tokens, a step with a short prompt may be the shorter one."""
+    asked = spread(40, 100)
+    times, work = times_of(server(), asked, 64), work_of(server(), asked)
+    found = steps_of(times, work, 20.0, 10.0)._replace(token_s=-1e-5, extra_s=-1e-4)
+    flow = at_random(times, work, found, rate=30.0, num_decodes=20.0, step_s=found.plain_s, used=0.0, turn_s=10.0)
+    assert flow.tpot_s == pytest.approx(found.plain_s)
