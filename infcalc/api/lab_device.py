@@ -12,7 +12,7 @@ from infcalc.api.lab_device_overlay import Target, described, device_rows, overl
 from infcalc.api.lab_device_timing import course_of
 from infcalc.api.lab_machine import Computer, this_computer
 from infcalc.api.lab_measure import DEFAULT_NAME, checked_repeat
-from infcalc.api.lab_torch import TorchDevice, torch_module
+from infcalc.api.lab_torch import TorchDevice, check_device, torch_module
 from infcalc.api.lab_torch_ranks import LIBRARY, all_reduces
 from infcalc.errors import DoesNotFit, UnknownName, UsageError
 from infcalc.files import load_catalog, yaml_text
@@ -76,6 +76,7 @@ def measure_device(
     if ask.gpu is not None:
         # A wrong name is told before anything is measured.
         catalog.gpu(ask.gpu)
+    check_device(ask.device)
     device = TorchDevice(torch or torch_module(), ask.device, instruments.clock)
     computer = computer or this_computer()
     target = _target(ask, device, catalog, computer)

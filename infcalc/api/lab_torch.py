@@ -66,6 +66,17 @@ def _broken(problem: Exception) -> UsageError:
     )
 
 
+def check_device(kind: str) -> None:
+    """Refuse what is no kind of device, whether or not torch is installed.
+
+    Raises:
+        UsageError: it is none.
+
+    """
+    if kind not in DEVICES:
+        raise UsageError(f"{kind!r} is no device", place="--device", hint=f"one of {', '.join(DEVICES)}")
+
+
 class TorchDevice:
     """One device of torch.
 
@@ -75,8 +86,7 @@ class TorchDevice:
     """
 
     def __init__(self, torch: Any, kind: str, clock: Callable[[], float]) -> None:  # noqa: ANN401 - as above
-        if kind not in DEVICES:
-            raise UsageError(f"{kind!r} is no device", place="--device", hint=f"one of {', '.join(DEVICES)}")
+        check_device(kind)
         self.kind = kind
         self.without_graph = False
         """Whether a CUDA graph could not be made: times then hold what launches take."""

@@ -385,7 +385,12 @@ def _text(plans: Sequence[Plan], rejected: Sequence[Rejected]) -> str:
             return "nothing on offer serves this load"
         # What one change lets pass is nearer than what takes several.
         one = min(
-            near, key=lambda one: (one.kind is Miss.PRICE, not one.change_suffices, one.nearest_change.count("--"))
+            near,
+            key=lambda one: (
+                one.kind is Miss.PRICE,
+                not one.change_suffices,
+                one.nearest_change.count("--") if one.change_suffices else 0,
+            ),
         )
         if one.kind is Miss.PRICE:
             return f"nothing on offer can be compared: {one.reason} (mend: {one.nearest_change})"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _NOTE_WIDTH = 100
-_CELL_WIDTH = 60
+CELL_WIDTH = 60
 
 
 def plain(view: View) -> str:
@@ -70,7 +70,7 @@ def _aligned(table: Table) -> str:
     rows = [lines for row in cells(table) for lines in _folded(row)]
     # A text of many lines' length must not push the other rows apart: where it ends its row, it runs over.
     widths = [
-        max((len(text) for text in texts if len(text) <= _CELL_WIDTH), default=len(texts[0]))
+        max((len(text) for text in texts if len(text) <= CELL_WIDTH), default=len(texts[0]))
         for texts in zip(headings, *rows, strict=True)
     ]
 
@@ -87,13 +87,13 @@ def _aligned(table: Table) -> str:
 def _folded(row: Sequence[str]) -> list[Sequence[str]]:
     """Return the lines of a row: a long text is folded where another stands to the right of it, or that would move."""
     last = max((place for place, text in enumerate(row) if text), default=0)
-    if all(len(text) <= _CELL_WIDTH for text in row[:last]):
+    if all(len(text) <= CELL_WIDTH for text in row[:last]):
         return [row]
     import textwrap  # noqa: PLC0415 - start-up
     from itertools import zip_longest  # noqa: PLC0415
 
     parts = [
-        textwrap.wrap(text, _CELL_WIDTH, break_long_words=False, break_on_hyphens=False) if place < last else [text]
+        textwrap.wrap(text, CELL_WIDTH, break_long_words=False, break_on_hyphens=False) if place < last else [text]
         for place, text in enumerate(row)
     ]
     return list(zip_longest(*parts, fillvalue=""))

@@ -16,6 +16,7 @@ import yaml
 
 from infcalc.cli.app import COMMANDS, run
 from infcalc.cli.options import Option
+from infcalc.report.text import CELL_WIDTH
 from tests.catalog.configs import LLAMA_8B
 from tests.journeys.command import Ran, answer, infcalc
 
@@ -150,7 +151,12 @@ def test_markdown_holds_the_cells_of_the_screen(capsys: Capture, command: tuple[
     lines = [" ".join(line.split()) for line in screen.out.splitlines()]
     for table in tables:
         for row in table:
-            assert " ".join(" ".join(row).split()) in lines
+            if any(len(cell) > CELL_WIDTH for cell in row[:-1]):
+                # Long cells are folded: their words follow each other, those of the next cells between.
+                shown = iter(screen.out.split())
+                assert all(word in shown for word in row[0].split() + row[1].split())
+            else:
+                assert " ".join(" ".join(row).split()) in lines
 
 
 def test_the_screen_holds_the_numbers_of_json(capsys: Capture) -> None:

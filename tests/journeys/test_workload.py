@@ -119,7 +119,7 @@ def test_gates_reach_every_number(capsys: Capture, gate: str) -> None:
         (("broken.csv", "--trace-format", "parquet"), "--trace-format"),
         (("--arrivals", "poisson:0"), "--arrivals"),
         (("--arrivals", "poisson:-1"), "--arrivals"),
-        (("--rate", "3", "--users", "4"), "--concurrency"),
+        (("--rate", "3", "--users", "4"), "--users: both --rate and --users"),
         (("--users", "3", "--concurrency", "4"), "--users"),
         (("--save-trace", "none/x.csv"), "none/x.csv"),
         (("--shared-prefix", "num=3"), "--shared-prefix"),
