@@ -268,7 +268,7 @@ def test_the_chinese_readme_keeps_step() -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("infcalc plan -m", "infcalc plan -n"), ("0.15 秒", "0.25 秒"), ("`lab`", "`labs`"), ("\n- ", "\n")],
+    [("infcalc plan --from", "infcalc plan --form"), ("0.15 秒", "0.25 秒"), ("`lab`", "`labs`"), ("\n- ", "\n")],
 )
 def test_a_translation_out_of_step_would_be_found(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {name: text_of(name) for name in ("README.md", "docs/zh/README.md")}
