@@ -24,11 +24,6 @@ class Element:
     attributes: tuple[tuple[str, str], ...]
     children: tuple[Child, ...]
 
-    def with_class(self, name: str) -> Element:
-        """Return it under a class of style sheets."""
-        kept = tuple(pair for pair in self.attributes if pair[0] != "class")
-        return Element(name=self.name, attributes=(*kept, ("class", name)), children=self.children)
-
 
 def element(name: str, *children: Child, **attributes: Value) -> Element:
     """Return an element; ``text_anchor`` is the attribute text-anchor, ``class_`` is class, numbers are rounded.
